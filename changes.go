@@ -14,7 +14,7 @@ const (
 	ChangeNotRead          Change = "a partition is not read"     // Kafka: one of its partitions cannot be read; the others are
 	ChangeReadFromStart    Change = "read from the start"         // Kafka: the group has no offset for a level, or one that is past the end of the log
 	ChangeAttemptsCut      Change = "attempts are cut"            // Kafka: rebalance after rebalance ends attempts that take longer than the group waits
-	ChangeReadingWaiting   Change = "reading waiting messages"    // Kafka, PerKey: a new owner reads the waiting messages before any runs
+	ChangeReadingWaiting   Change = "reading waiting messages"    // Kafka, OrderThroughRetries: a new owner reads the waiting messages before any runs
 	ChangeSuspectsRunAlone Change = "suspects run alone"          // Kafka: the last owner died; messages that may have crashed it run alone
 	ChangeNotChecked       Change = "not checked"                 // RabbitMQ: the management API does not answer
 	ChangeOperationFails   Change = "an operation fails"          // a request is refused, or fails again and again; Detail names it
@@ -35,7 +35,7 @@ const (
 	ChangeUnblocked        Change = "unblocked"         // the alarm is over
 	ChangeThrottled        Change = "throttled"         // fewer messages run at once, because many fail
 	ChangeThrottleOver     Change = "throttle over"     // the limit is the configured one again
-	ChangePartitionPaused  Change = "partition paused"  // Kafka, PerKey: MaxWaiting messages wait behind failed ones
+	ChangePartitionPaused  Change = "partition paused"  // Kafka, OrderThroughRetries: MaxWaiting messages wait behind failed ones
 	ChangePartitionResumed Change = "partition resumed" // fewer messages wait
 	ChangeOutage           Change = "outage"            // nothing new begins: see Outage
 	ChangeProbing          Change = "probing"           // the first probe in an outage has succeeded; others follow it

@@ -12,11 +12,11 @@ type Action uint8
 
 // The actions.
 const (
-	Commit     Action = iota // the handler succeeded: ack
-	RetryNow                 // run it again at once, in this process
-	RetryLater               // schedule it for State.Due, then ack
-	Postponed                // as RetryLater, but no attempt was counted
-	DeadLetter               // write it to the DLQ with State.Reason, then ack
+	ActionCommit     Action = iota // the handler succeeded: ack
+	ActionRetryNow                 // run it again at once, in this process
+	ActionRetryLater               // schedule it for State.Due, then ack
+	ActionPostpone                 // as RetryLater, but no attempt was counted
+	ActionDeadLetter               // write it to the DLQ with State.Reason, then ack
 )
 
 func (a Action) String() string {
@@ -48,17 +48,17 @@ type Decision struct {
 //
 // The first rule that applies decides:
 //
-//  1. No error: Commit.
-//  2. ExpiredError, InvalidError, UndecodableError, CrashedError: DeadLetter. No attempt is counted.
-//  3. Permanent: DeadLetter (permanent). Reject: DeadLetter (rejected).
+//  1. No error: ActionCommit.
+//  2. ExpiredError, InvalidError, UndecodableError, CrashedError: ActionDeadLetter. No attempt is counted.
+//  3. Permanent: ActionDeadLetter (permanent). Reject: ActionDeadLetter (rejected).
 //  4. Postpone: rule 7. Pause: rule 7, for the time of the pause. RetryAfter: rule 8, whatever Classify returns.
-//  5. KindPermanent: DeadLetter (permanent).
+//  5. KindPermanent: ActionDeadLetter (permanent).
 //  6. KindPostpone, or an open circuit breaker: rule 7.
-//  7. The message is postponed: Postponed. No attempt is counted. After 24 h in a row: DeadLetter (expired).
-//  8. No retries are left, or the backoff has ended: DeadLetter (timeout or panic if err is one, otherwise exhausted).
-//  9. An immediate retry is left, and the error names no time: RetryNow. Past MaxAge or State.Expires: DeadLetter (expired).
-//  10. The wait is that of RetryAfter or otherwise of the backoff, in Blocking order at most 30 s: RetryLater. A wait above MaxWait: DeadLetter
-//     (unschedulable). A wait past MaxAge or State.Expires: DeadLetter (expired).
+//  7. The message is postponed: ActionPostpone. No attempt is counted. After 24 h in a row: ActionDeadLetter (expired).
+//  8. No retries are left, or the backoff has ended: ActionDeadLetter (timeout or panic if err is one, otherwise exhausted).
+//  9. An immediate retry is left, and the error names no time: ActionRetryNow. Past MaxAge or State.Expires: ActionDeadLetter (expired).
+//  10. The wait is that of RetryAfter or otherwise of the backoff, with OrderBlocking at most 30 s: ActionRetryLater. A wait above MaxWait: ActionDeadLetter
+//     (unschedulable). A wait past MaxAge or State.Expires: ActionDeadLetter (expired).
 func (p Policy) Decide(s State, err error, now time.Time) (d Decision) {
 	d.State = s
 	if err != nil {
@@ -111,7 +111,7 @@ func (p *Policy) decideInto(d *Decision, err error, now time.Time) {
 	if !named {
 		if s.Attempts <= p.Immediate {
 			if p.checkInTime(d, now) {
-				d.Action = RetryNow
+				d.Action = ActionRetryNow
 			}
 			return
 		}
@@ -121,7 +121,7 @@ func (p *Policy) decideInto(d *Decision, err error, now time.Time) {
 			return
 		}
 	}
-	p.planAttempt(d, RetryLater, wait, now)
+	p.planAttempt(d, ActionRetryLater, wait, now)
 }
 
 // finalReason returns the reason of a failure that counts as no attempt and is never retried, or "" for other failures.
@@ -208,15 +208,15 @@ func (p *Policy) postponeInto(d *Decision, class Class, now time.Time) {
 		return
 	}
 	// The last wait ends at the bound: a backoff of days must not dead-letter a message whose breaker opens once.
-	p.planAttempt(d, Postponed, min(wait, left), now)
+	p.planAttempt(d, ActionPostpone, min(wait, left), now)
 }
 
 // planAttempt plans the next attempt after wait, or dead-letters the message if that is too late or too long.
 func (p *Policy) planAttempt(d *Decision, action Action, wait time.Duration, now time.Time) {
 	wait = max(0, wait)
-	if p.Order == Blocking && wait > limits.MaxBlock {
+	if p.Order == OrderBlocking && wait > limits.MaxBlock {
 		s := &d.State
-		s.Error = limits.Cut(fmt.Sprintf("a wait of %s is cut to %s, the most in Blocking order; the failure was: %s", wait, limits.MaxBlock, s.Error), limits.MaxErrorText)
+		s.Error = limits.Cut(fmt.Sprintf("a wait of %s is cut to %s, the most with OrderBlocking; the failure was: %s", wait, limits.MaxBlock, s.Error), limits.MaxErrorText)
 		wait = limits.MaxBlock
 	}
 	if wait > MaxWait {
@@ -251,7 +251,7 @@ func (d *Decision) deadLetterAtLimit(r Reason, limit string) {
 }
 
 func (d *Decision) deadLetter(r Reason) {
-	d.Action, d.State.Reason = DeadLetter, r
+	d.Action, d.State.Reason = ActionDeadLetter, r
 	if d.State.FirstFailed.IsZero() {
 		d.State.FirstFailed = d.State.LastFailed
 	}

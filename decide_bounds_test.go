@@ -80,7 +80,7 @@ func TestDecideKeepsMaxAge(t *testing.T) {
 	}
 	soon := time.Hour + 11*time.Second // leaves time for one wait of 10 s
 	blocking := age(time.Hour + 31*time.Second)
-	blocking.Order = redeliver.Blocking
+	blocking.Order = redeliver.OrderBlocking
 	ageing := redeliver.State{Source: redeliver.Source{Timestamp: now.Add(-time.Hour - 2*time.Second)}}
 	for name, row := range map[string]struct {
 		policy redeliver.Policy
@@ -93,23 +93,23 @@ func TestDecideKeepsMaxAge(t *testing.T) {
 		"the wait would pass it":     {age(time.Hour + 9*time.Second), hourOld, errBoom, deadLettered(redeliver.ReasonExpired, 1)},
 		"already passed":             {age(time.Minute), hourOld, errBoom, deadLettered(redeliver.ReasonExpired, 1)},
 		"a named time would pass it": {age(soon), hourOld, redeliver.RetryAfter(errBoom, time.Minute), deadLettered(redeliver.ReasonExpired, 1)},
-		"a wait that Blocking cuts passes nothing": {blocking, hourOld, redeliver.RetryAfter(errBoom, time.Minute), retryLater(30*time.Second, 1)},
-		"a cut wait passes it":                     {blocking, ageing, redeliver.RetryAfter(errBoom, time.Minute), deadLettered(redeliver.ReasonExpired, 1)},
-		"a cut wait is schedulable":                {blocking, hourOld, redeliver.RetryAfter(errBoom, redeliver.MaxWait+1), retryLater(30*time.Second, 1)},
-		"without a timestamp, first failure":       {age(time.Minute), failed, errBoom, deadLettered(redeliver.ReasonExpired, 2)},
-		"without a timestamp, room left":           {age(soon), failed, errBoom, retryLater(10*time.Second, 2)},
-		"the timestamp comes first":                {age(30 * time.Minute), both, errBoom, deadLettered(redeliver.ReasonExpired, 2)},
-		"the first failure starts it":              {age(9 * time.Second), redeliver.State{}, errBoom, deadLettered(redeliver.ReasonExpired, 1)},
-		"rounding up may pass it":                  {age(10 * time.Second), redeliver.State{}, errBoom, deadLettered(redeliver.ReasonExpired, 1)},
-		"a timestamp of the future":                {age(time.Minute), redeliver.State{Source: redeliver.Source{Timestamp: now.Add(time.Hour)}}, errBoom, retryLater(10*time.Second, 1)},
-		"a postponed message ages":                 {age(time.Minute), hourOld, redeliver.Postpone(errBoom), deadLettered(redeliver.ReasonExpired, 0)},
-		"exhausted comes first":                    {age(time.Minute), redeliver.State{Attempts: 3, FirstFailed: now.Add(-time.Hour)}, errBoom, deadLettered(redeliver.ReasonExhausted, 4)},
-		"unschedulable comes first":                {age(time.Minute), hourOld, redeliver.RetryAfter(errBoom, redeliver.MaxWait+1), deadLettered(redeliver.ReasonUnschedulable, 1)},
-		"an immediate retry passes it, too":        {redeliver.Policy{MaxAge: time.Minute, Immediate: 1}, hourOld, errBoom, deadLettered(redeliver.ReasonExpired, 1)},
-		"the message's own end":                    {age(0), redeliver.State{Expires: now.Add(9 * time.Second)}, errBoom, deadLettered(redeliver.ReasonExpired, 1)},
-		"before the message's own end":             {age(0), redeliver.State{Expires: now.Add(11 * time.Second)}, errBoom, retryLater(10*time.Second, 1)},
-		"the earlier of both ends":                 {age(time.Minute), redeliver.State{Expires: now.Add(time.Hour), Source: hourOld.Source}, errBoom, deadLettered(redeliver.ReasonExpired, 1)},
-		"an immediate try with room left is run":   {redeliver.Policy{MaxAge: soon, Immediate: 1}, hourOld, errBoom, retryNow(1)},
+		"a wait that OrderBlocking cuts passes nothing": {blocking, hourOld, redeliver.RetryAfter(errBoom, time.Minute), retryLater(30*time.Second, 1)},
+		"a cut wait passes it":                          {blocking, ageing, redeliver.RetryAfter(errBoom, time.Minute), deadLettered(redeliver.ReasonExpired, 1)},
+		"a cut wait is schedulable":                     {blocking, hourOld, redeliver.RetryAfter(errBoom, redeliver.MaxWait+1), retryLater(30*time.Second, 1)},
+		"without a timestamp, first failure":            {age(time.Minute), failed, errBoom, deadLettered(redeliver.ReasonExpired, 2)},
+		"without a timestamp, room left":                {age(soon), failed, errBoom, retryLater(10*time.Second, 2)},
+		"the timestamp comes first":                     {age(30 * time.Minute), both, errBoom, deadLettered(redeliver.ReasonExpired, 2)},
+		"the first failure starts it":                   {age(9 * time.Second), redeliver.State{}, errBoom, deadLettered(redeliver.ReasonExpired, 1)},
+		"rounding up may pass it":                       {age(10 * time.Second), redeliver.State{}, errBoom, deadLettered(redeliver.ReasonExpired, 1)},
+		"a timestamp of the future":                     {age(time.Minute), redeliver.State{Source: redeliver.Source{Timestamp: now.Add(time.Hour)}}, errBoom, retryLater(10*time.Second, 1)},
+		"a postponed message ages":                      {age(time.Minute), hourOld, redeliver.Postpone(errBoom), deadLettered(redeliver.ReasonExpired, 0)},
+		"exhausted comes first":                         {age(time.Minute), redeliver.State{Attempts: 3, FirstFailed: now.Add(-time.Hour)}, errBoom, deadLettered(redeliver.ReasonExhausted, 4)},
+		"unschedulable comes first":                     {age(time.Minute), hourOld, redeliver.RetryAfter(errBoom, redeliver.MaxWait+1), deadLettered(redeliver.ReasonUnschedulable, 1)},
+		"an immediate retry passes it, too":             {redeliver.Policy{MaxAge: time.Minute, Immediate: 1}, hourOld, errBoom, deadLettered(redeliver.ReasonExpired, 1)},
+		"the message's own end":                         {age(0), redeliver.State{Expires: now.Add(9 * time.Second)}, errBoom, deadLettered(redeliver.ReasonExpired, 1)},
+		"before the message's own end":                  {age(0), redeliver.State{Expires: now.Add(11 * time.Second)}, errBoom, retryLater(10*time.Second, 1)},
+		"the earlier of both ends":                      {age(time.Minute), redeliver.State{Expires: now.Add(time.Hour), Source: hourOld.Source}, errBoom, deadLettered(redeliver.ReasonExpired, 1)},
+		"an immediate try with room left is run":        {redeliver.Policy{MaxAge: soon, Immediate: 1}, hourOld, errBoom, retryNow(1)},
 	} {
 		t.Run(name, func(t *testing.T) { check(t, row.policy.Decide(row.state, row.err, now), row.want) })
 	}
@@ -221,7 +221,7 @@ func TestDecideNamesTheLimit(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if d := row.policy.Decide(row.state, row.err, now); d.Action != redeliver.DeadLetter || d.State.Error != row.want {
+			if d := row.policy.Decide(row.state, row.err, now); d.Action != redeliver.ActionDeadLetter || d.State.Error != row.want {
 				t.Errorf("%s, error\n%q, want\n%q", d.Action, d.State.Error, row.want)
 			}
 		})

@@ -28,7 +28,7 @@ func TestDecideKeepsTheMessagesIdentity(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("state after the failure\n got %+v\nwant %+v", got, want)
 	}
-	if c := (redeliver.Policy{}).Decide(before, nil, now); c.Action != redeliver.Commit || !reflect.DeepEqual(c.State, before) {
+	if c := (redeliver.Policy{}).Decide(before, nil, now); c.Action != redeliver.ActionCommit || !reflect.DeepEqual(c.State, before) {
 		t.Errorf("a success changed the state: %+v", c)
 	}
 }
@@ -37,7 +37,7 @@ func TestDecideKeepsTheMessagesIdentity(t *testing.T) {
 func TestDecideDatesEveryDeadLetter(t *testing.T) {
 	for _, err := range []error{redeliver.ErrInvalid, redeliver.ErrUndecodable, redeliver.Permanent(errBoom), redeliver.RetryAfter(errBoom, 1<<62)} {
 		d := redeliver.Policy{}.Decide(redeliver.State{}, err, now.In(time.FixedZone("there", 3600)))
-		if d.Action != redeliver.DeadLetter || !d.State.FirstFailed.Equal(now) || !d.State.LastFailed.Equal(now) {
+		if d.Action != redeliver.ActionDeadLetter || !d.State.FirstFailed.Equal(now) || !d.State.LastFailed.Equal(now) {
 			t.Errorf("%v: %s, failed from %s to %s", err, d.Action, d.State.FirstFailed, d.State.LastFailed)
 		}
 		if d.State.LastFailed.Location() != time.UTC {
@@ -86,15 +86,15 @@ func TestDecideIsPureAndBounded(t *testing.T) {
 		}
 		full := p.WithDefaults()
 		switch d.Action {
-		case redeliver.RetryNow, redeliver.RetryLater:
+		case redeliver.ActionRetryNow, redeliver.ActionRetryLater:
 			if d.State.Attempts > max(0, full.MaxRetries) {
 				t.Fatalf("attempt %d is planned, with %d retries", d.State.Attempt(), full.MaxRetries)
 			}
-		case redeliver.Postponed:
+		case redeliver.ActionPostpone:
 			if d.State.Attempts != max(0, s.Attempts) || d.State.Due.After(d.State.PostponedSince.Add(24*time.Hour+time.Millisecond)) {
 				t.Fatalf("postponed until %s with %d attempts, from %+v", d.State.Due, d.State.Attempts, s)
 			}
-		case redeliver.DeadLetter:
+		case redeliver.ActionDeadLetter:
 			if d.State.Reason == "" || d.State.FirstFailed.IsZero() {
 				t.Fatalf("a dead letter without a reason or a time: %+v", d.State)
 			}

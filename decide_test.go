@@ -45,18 +45,18 @@ type want struct {
 }
 
 func retryLater(d time.Duration, attempts int) want {
-	return want{action: redeliver.RetryLater, delay: d, attempts: attempts}
+	return want{action: redeliver.ActionRetryLater, delay: d, attempts: attempts}
 }
 
 func postponed(d time.Duration, attempts int) want {
-	return want{action: redeliver.Postponed, delay: d, attempts: attempts}
+	return want{action: redeliver.ActionPostpone, delay: d, attempts: attempts}
 }
 
 func deadLettered(r redeliver.Reason, attempts int) want {
-	return want{action: redeliver.DeadLetter, reason: r, attempts: attempts}
+	return want{action: redeliver.ActionDeadLetter, reason: r, attempts: attempts}
 }
 
-func retryNow(attempts int) want { return want{action: redeliver.RetryNow, attempts: attempts} }
+func retryNow(attempts int) want { return want{action: redeliver.ActionRetryNow, attempts: attempts} }
 
 // check compares a decision with a row, and checks the rules of every decision.
 func check(t *testing.T, d redeliver.Decision, w want) {
@@ -66,7 +66,7 @@ func check(t *testing.T, d redeliver.Decision, w want) {
 		t.Errorf("decided %+v (%s), want %+v (%s)", got, got.action, w, w.action)
 	}
 	switch d.Action {
-	case redeliver.RetryLater, redeliver.Postponed:
+	case redeliver.ActionRetryLater, redeliver.ActionPostpone:
 		if early, late := now.Add(d.Delay), now.Add(d.Delay+time.Millisecond); d.State.Due.Before(early) || !d.State.Due.Before(late) {
 			t.Errorf("due %s, want from %s to 1ms later", d.State.Due, early)
 		}
@@ -145,7 +145,7 @@ func TestDecideFollowsTheHandlersAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := redeliver.Policy{Backoff: tenSeconds{}}.Decide(redeliver.State{}, row.err, now)
 			check(t, got, row.want)
-			if pauses := errors.Is(row.err, redeliver.ErrPaused) && row.want.action == redeliver.Postponed; pauses != (got.Pause > 0) {
+			if pauses := errors.Is(row.err, redeliver.ErrPaused) && row.want.action == redeliver.ActionPostpone; pauses != (got.Pause > 0) {
 				t.Errorf("a pause of %s", got.Pause)
 			}
 		})
@@ -199,9 +199,9 @@ func TestClassifyDecidesAfterTheHandlersAnswer(t *testing.T) {
 
 func TestActionsHaveNames(t *testing.T) {
 	for a, want := range map[redeliver.Action]string{
-		redeliver.Commit: "commit", redeliver.RetryNow: "retry now", redeliver.RetryLater: "retry later",
-		redeliver.Postponed: "postpone", redeliver.DeadLetter: "dead-letter",
-		redeliver.DeadLetter + 1: "action 5", 77: "action 77",
+		redeliver.ActionCommit: "commit", redeliver.ActionRetryNow: "retry now", redeliver.ActionRetryLater: "retry later",
+		redeliver.ActionPostpone: "postpone", redeliver.ActionDeadLetter: "dead-letter",
+		redeliver.ActionDeadLetter + 1: "action 5", 77: "action 77",
 	} {
 		if got := a.String(); got != want {
 			t.Errorf("Action(%d) is %q, want %q", a, got, want)

@@ -98,7 +98,7 @@ type Discarded struct {
 }
 
 // Hopped: a message was written to another place without an attempt. It is reported after the broker has confirmed the write.
-// Usually the message moved from one level to a shorter one. With PerKey it may also wait on a level because an earlier message
+// Usually the message moved from one level to a shorter one. With OrderThroughRetries it may also wait on a level because an earlier message
 // of its key has failed. In adapters/pubsub it may come back from a delay topic. In adapters/kafkashare it goes to the retry topic
 // at its third delivery.
 type Hopped struct {

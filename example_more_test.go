@@ -106,7 +106,7 @@ func ExamplePolicy_maxAge() {
 	for now := at; ; now = state.Due {
 		d := policy.Decide(state, errBusy, now)
 		fmt.Println(now.Format(time.TimeOnly), d.Action)
-		if d.Action == redeliver.DeadLetter {
+		if d.Action == redeliver.ActionDeadLetter {
 			fmt.Println(d.State.Reason)
 			return
 		}

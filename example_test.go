@@ -58,7 +58,7 @@ func ExamplePolicy_Decide() {
 	for {
 		d := policy.Decide(state, errBusy, now)
 		fmt.Printf("attempt %d failed: %s", state.Attempt(), d.Action)
-		if d.Action == redeliver.DeadLetter {
+		if d.Action == redeliver.ActionDeadLetter {
 			fmt.Printf(", %s\n", d.State.Reason)
 			return
 		}

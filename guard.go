@@ -19,7 +19,7 @@ type Outage struct {
 	Off bool
 	// MinKeys is how many different keys (or ids, if messages have no key) must fail with one error before there is an outage.
 	// Errors are the same if they have the same type, and the same text except for numbers, ids and quotations. From 2 to 1000.
-	// Default 20, or 3 in Blocking order, in which only the first message of each partition fails.
+	// Default 20, or 3 with OrderBlocking, in which only the first message of each partition fails.
 	MinKeys int
 	// Share is the share of all attempts that must have failed since the first failure of those MinKeys. From 0.1 to 1.
 	// Default 0.8.
@@ -41,7 +41,7 @@ func (o Outage) On() bool { return !o.Off }
 
 func (o Outage) withDefaults(order Order) Outage {
 	keys := 20
-	if order == Blocking {
+	if order == OrderBlocking {
 		keys = 3
 	}
 	o.MinKeys = cmp.Or(o.MinKeys, keys)
@@ -87,7 +87,7 @@ func (p Policy) Postpone(s State, err error, now time.Time) Decision {
 		p.Backoff, p.Classify = Fixed(min(wait, MaxWait)), nil
 	}
 	d := p.Decide(s, Postpone(err), now)
-	if d.Action == Postponed {
+	if d.Action == ActionPostpone {
 		d.State.Error = p.errorText(err) // the handler's error, without the wrapper
 	}
 	return d

@@ -19,7 +19,7 @@ func TestPostponeKeepsTheText(t *testing.T) {
 		return "own text"
 	}}
 	d := p.Postpone(redeliver.State{ID: "a", Attempts: 3}, errors.New("boom"), now)
-	if d.Action != redeliver.Postponed || d.State.Error != "own text" || d.State.ErrorType != "*errors.errorString" || d.State.Attempts != 3 || d.State.PostponedSince.IsZero() {
+	if d.Action != redeliver.ActionPostpone || d.State.Error != "own text" || d.State.ErrorType != "*errors.errorString" || d.State.Attempts != 3 || d.State.PostponedSince.IsZero() {
 		t.Errorf("%+v", d)
 	}
 }
@@ -37,7 +37,7 @@ func TestPostponeWaitsForRetryAfterOrBackoff(t *testing.T) {
 		"for ages":      {redeliver.RetryAfter(errBoom, 2*redeliver.MaxWait), 24 * time.Hour}, // a message is put aside for a day at most
 	} {
 		p := redeliver.Policy{Backoff: redeliver.Fixed(10 * time.Second)}
-		if d := p.Postpone(redeliver.State{ID: "a"}, c.err, now); d.Action != redeliver.Postponed || d.Delay != c.want || d.State.Attempts != 0 {
+		if d := p.Postpone(redeliver.State{ID: "a"}, c.err, now); d.Action != redeliver.ActionPostpone || d.Delay != c.want || d.State.Attempts != 0 {
 			t.Errorf("%s: %s for %s after %d attempts, want %s", name, d.Action, d.Delay, d.State.Attempts, c.want)
 		}
 	}

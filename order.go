@@ -12,55 +12,55 @@ type Order uint8
 
 // The orders.
 const (
-	// KeyOrder, the default: messages of one key run one after another, and later messages overtake one that has failed. Only
+	// OrderFirstAttempts, the default: messages of one key run one after another, and later messages overtake one that has failed. Only
 	// Kafka and SQS FIFO queues have keys. On a FIFO queue the key is the message group, which also waits for failed messages.
-	KeyOrder Order = iota
-	// Unordered: any messages run at once, also those of one key.
-	Unordered
-	// Blocking: one message at a time runs, in the order of the partition or queue. A message that fails keeps its place: all
+	OrderFirstAttempts Order = iota
+	// OrderNone: any messages run at once, also those of one key.
+	OrderNone
+	// OrderBlocking: one message at a time runs, in the order of the partition or queue. A message that fails keeps its place: all
 	// messages behind it wait until it succeeds or goes to the DLQ. Before each retry it waits for 10 ms to 30 s, 1 s by default.
 	// This is the order of RocketMQ's ordered consumer.
 	//
 	// The process counts the attempts in memory: after a restart or a rebalance they start again. A message that is
 	// nacked without an error, or whose handler does not return when its Timeout is over, cannot keep its place: it
 	// waits and comes back as in other orders.
-	Blocking
-	// PerKey: messages of one key run one after another. When one fails, the later ones of its key wait behind it until it
+	OrderBlocking
+	// OrderThroughRetries: messages of one key run one after another. When one fails, the later ones of its key wait behind it until it
 	// succeeds or goes to the DLQ. Messages of other keys do not wait.
-	PerKey
+	OrderThroughRetries
 )
 
 func (o Order) String() string {
 	switch o {
-	case KeyOrder:
-		return "KeyOrder"
-	case Unordered:
-		return "Unordered"
-	case Blocking:
-		return "Blocking"
-	case PerKey:
-		return "PerKey"
+	case OrderFirstAttempts:
+		return "OrderFirstAttempts"
+	case OrderNone:
+		return "OrderNone"
+	case OrderBlocking:
+		return "OrderBlocking"
+	case OrderThroughRetries:
+		return "OrderThroughRetries"
 	default:
 		return fmt.Sprintf("Order(%d)", uint8(o))
 	}
 }
 
-// checkOrder adds problems for an unknown order, and for delays that Blocking does not allow.
+// checkOrder adds problems for an unknown order, and for delays that OrderBlocking does not allow.
 func (p Policy) checkOrder(ps *Problems, field func(string) string) {
-	if p.Order > PerKey {
-		ps.Add(field("Order"), p.Order, "must be KeyOrder, Unordered, Blocking or PerKey")
+	if p.Order > OrderThroughRetries {
+		ps.Add(field("Order"), p.Order, "must be OrderFirstAttempts, OrderNone, OrderBlocking or OrderThroughRetries")
 	}
-	if p.Order != Blocking {
+	if p.Order != OrderBlocking {
 		return
 	}
 	delays, jitter, ok := p.Delays()
 	if !ok {
-		ps.Add(field("Backoff"), fmt.Sprintf("%T", p.Backoff), "must be able to list its delays: a Blocking policy waits for 10ms to 30s")
+		ps.Add(field("Backoff"), fmt.Sprintf("%T", p.Backoff), "must be able to list its delays: a blocking policy waits for 10ms to 30s")
 		return
 	}
 	for _, d := range delays {
 		if d < limits.MinBlock || d+jitter > limits.MaxBlock {
-			ps.Add(field("Backoff"), d+jitter, "must wait for 10ms to 30s, jitter included, where Order is Blocking, because all messages behind the failed one wait, too")
+			ps.Add(field("Backoff"), d+jitter, "must wait for 10ms to 30s, jitter included, where Order is OrderBlocking, because all messages behind the failed one wait, too")
 			return
 		}
 	}
@@ -68,7 +68,7 @@ func (p Policy) checkOrder(ps *Problems, field func(string) string) {
 
 // CheckOrder adds a problem if the adapter does not support the policy's order. prefix is that of Policy.Validate.
 func (ps *Problems) CheckOrder(prefix string, p Policy, supported ...Order) {
-	if !slices.Contains(supported, p.Order) && p.Order <= PerKey {
+	if !slices.Contains(supported, p.Order) && p.Order <= OrderThroughRetries {
 		ps.Add(prefix+".Order", p.Order, fmt.Sprintf("must be one of %v here", supported))
 	}
 }

@@ -14,18 +14,18 @@ func TestABlockingPolicyIsCheckedAtStart(t *testing.T) {
 		policy redeliver.Policy
 		field  string // that is refused; empty for none
 	}{
-		"default":          {redeliver.Policy{Order: redeliver.Blocking}, ""},
-		"the longest":      {redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Fixed(30 * time.Second)}, ""},
-		"the shortest":     {redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Fixed(10 * time.Millisecond)}, ""},
-		"too long":         {redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Steps(time.Second, 31*time.Second)}, "Policy.Backoff"},
-		"too short":        {redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Fixed(9 * time.Millisecond)}, "Policy.Backoff"},
-		"too much jitter":  {redeliver.Policy{Order: redeliver.Blocking, MaxRetries: 9, Backoff: redeliver.Exponential()}, "Policy.Backoff"},
-		"with the jitter":  {redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.ExponentialBackoff{Base: 16 * time.Second, Max: 20 * time.Second}}, "Policy.Backoff"},
-		"unlisted":         {redeliver.Policy{Order: redeliver.Blocking, Backoff: unlisted{}}, "Policy.Backoff"},
+		"default":          {redeliver.Policy{Order: redeliver.OrderBlocking}, ""},
+		"the longest":      {redeliver.Policy{Order: redeliver.OrderBlocking, Backoff: redeliver.Fixed(30 * time.Second)}, ""},
+		"the shortest":     {redeliver.Policy{Order: redeliver.OrderBlocking, Backoff: redeliver.Fixed(10 * time.Millisecond)}, ""},
+		"too long":         {redeliver.Policy{Order: redeliver.OrderBlocking, Backoff: redeliver.Steps(time.Second, 31*time.Second)}, "Policy.Backoff"},
+		"too short":        {redeliver.Policy{Order: redeliver.OrderBlocking, Backoff: redeliver.Fixed(9 * time.Millisecond)}, "Policy.Backoff"},
+		"too much jitter":  {redeliver.Policy{Order: redeliver.OrderBlocking, MaxRetries: 9, Backoff: redeliver.Exponential()}, "Policy.Backoff"},
+		"with the jitter":  {redeliver.Policy{Order: redeliver.OrderBlocking, Backoff: redeliver.ExponentialBackoff{Base: 16 * time.Second, Max: 20 * time.Second}}, "Policy.Backoff"},
+		"unlisted":         {redeliver.Policy{Order: redeliver.OrderBlocking, Backoff: unlisted{}}, "Policy.Backoff"},
 		"no such order":    {redeliver.Policy{Order: 17}, "Policy.Order"},
-		"the last order":   {redeliver.Policy{Order: redeliver.PerKey}, ""},
+		"the last order":   {redeliver.Policy{Order: redeliver.OrderThroughRetries}, ""},
 		"not for it":       {redeliver.Policy{Backoff: redeliver.Fixed(time.Hour)}, ""},
-		"of the unordered": {redeliver.Policy{Order: redeliver.Unordered, Backoff: redeliver.Fixed(time.Hour)}, ""},
+		"of the unordered": {redeliver.Policy{Order: redeliver.OrderNone, Backoff: redeliver.Fixed(time.Hour)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := test.policy.Validate("Policy")
@@ -47,7 +47,7 @@ func (unlisted) Delay(int, float64) (time.Duration, bool) { return time.Second, 
 
 // The problem shows the wait with its jitter.
 func TestALongWaitOfABlockingPolicyIsReportedWithItsJitter(t *testing.T) {
-	p := redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.ExponentialBackoff{Base: 16 * time.Second, Max: 20 * time.Second}}
+	p := redeliver.Policy{Order: redeliver.OrderBlocking, Backoff: redeliver.ExponentialBackoff{Base: 16 * time.Second, Max: 20 * time.Second}}
 	if err := p.Validate("P"); err == nil || !strings.Contains(err.Error(), "P.Backoff is 32s: must wait for 10ms to 30s, jitter included") {
 		t.Errorf("got %v", err)
 	}
@@ -55,19 +55,19 @@ func TestALongWaitOfABlockingPolicyIsReportedWithItsJitter(t *testing.T) {
 
 func TestCheckOrderRefusesUnsupportedOrders(t *testing.T) {
 	var ps redeliver.Problems
-	ps.CheckOrder("Policy", redeliver.Policy{Order: redeliver.Unordered}, redeliver.KeyOrder, redeliver.Unordered)
+	ps.CheckOrder("Policy", redeliver.Policy{Order: redeliver.OrderNone}, redeliver.OrderFirstAttempts, redeliver.OrderNone)
 	if ps.Err() != nil {
 		t.Errorf("refused: %v", ps.Err())
 	}
-	for _, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
+	for _, order := range []redeliver.Order{redeliver.OrderBlocking, redeliver.OrderThroughRetries} {
 		ps = nil
-		ps.CheckOrder("Policy", redeliver.Policy{Order: order}, redeliver.KeyOrder, redeliver.Unordered)
-		if want := "Policy.Order is " + order.String() + ": must be one of [KeyOrder Unordered] here"; len(ps) != 1 || ps[0].String() != want {
+		ps.CheckOrder("Policy", redeliver.Policy{Order: order}, redeliver.OrderFirstAttempts, redeliver.OrderNone)
+		if want := "Policy.Order is " + order.String() + ": must be one of [OrderFirstAttempts OrderNone] here"; len(ps) != 1 || ps[0].String() != want {
 			t.Errorf("got %v, want %q", ps, want)
 		}
 	}
 	ps = nil
-	if ps.CheckOrder("Policy", redeliver.Policy{Order: 17}, redeliver.KeyOrder); ps.Err() != nil {
+	if ps.CheckOrder("Policy", redeliver.Policy{Order: 17}, redeliver.OrderFirstAttempts); ps.Err() != nil {
 		t.Errorf("%v: Validate must refuse it", ps.Err())
 	}
 }

@@ -47,7 +47,7 @@ type Policy struct {
 	// goes to the DLQ, expired, without running. So does a message whose next retry would begin after that time.
 	// Default 0, no bound.
 	MaxAge time.Duration
-	// Order says which messages wait for others. Default [KeyOrder]. In Blocking order a message waits in its place: Backoff is
+	// Order says which messages wait for others. Default [OrderFirstAttempts]. With OrderBlocking a message waits in its place: Backoff is
 	// Fixed(1s) by default, and every delay must be from 10 ms to 30 s (that of RetryAfter is cut to these bounds).
 	Order Order
 	// MaxCrashes is how often the process may die while it runs a message and no other, before the message goes to the DLQ,
@@ -111,7 +111,7 @@ type Message struct {
 	State   State
 	Headers Headers // the user's own; redeliver's are in State
 	// Key is the record's key on Kafka, the message group on SQS FIFO, and on RabbitMQ the result of Config.Key if the
-	// Order is PerKey. Nil for none. It must not be changed.
+	// Order is OrderThroughRetries. Nil for none. It must not be changed.
 	Key  []byte
 	Body []byte // must not be changed
 }
@@ -120,7 +120,7 @@ type Message struct {
 func (p Policy) WithDefaults() Policy {
 	if p.Backoff == nil {
 		p.Backoff = Exponential()
-		if p.Order == Blocking {
+		if p.Order == OrderBlocking {
 			p.Backoff = Fixed(limits.DefaultBlock)
 		}
 	}

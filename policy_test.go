@@ -51,7 +51,7 @@ func TestDefaultsOfGuards(t *testing.T) {
 	if got := p.WithDefaults(); !reflect.DeepEqual(got, want) || p.Validate("P") != nil {
 		t.Errorf("%+v, want %+v; %v", got, want, p.Validate("P"))
 	}
-	for order, keys := range map[redeliver.Order]int{redeliver.KeyOrder: 20, redeliver.PerKey: 20, redeliver.Blocking: 3} {
+	for order, keys := range map[redeliver.Order]int{redeliver.OrderFirstAttempts: 20, redeliver.OrderThroughRetries: 20, redeliver.OrderBlocking: 3} {
 		if o := (redeliver.Policy{Order: order}).WithDefaults().Outage; o.MinKeys != keys || o.MaxPause != 30*time.Second || o.Probe != time.Second {
 			t.Errorf("%s: %+v", order, o)
 		}
@@ -157,7 +157,7 @@ func TestAllProblemsOfAPolicyAreReportedAtOnce(t *testing.T) {
 func TestWithDefaultsFillsEveryField(t *testing.T) {
 	zeroIs := map[string]string{
 		"Immediate": "none", "MaxAge": "no bound", "Rate": "no bound", "Classify": "all errors are retried", "Invalid": "all messages are valid",
-		"ErrorText": "the Error method", "Order": "KeyOrder", "Levels": "made by package delayqueue of the backoff's delays",
+		"ErrorText": "the Error method", "Order": "OrderFirstAttempts", "Levels": "made by package delayqueue of the backoff's delays",
 		"DeadLetterRate": "off",
 	}
 	v := reflect.ValueOf(redeliver.Policy{}.WithDefaults())
@@ -181,7 +181,7 @@ func TestWithDefaultsFillsEveryField(t *testing.T) {
 func TestWithDefaultsKeepsSetFields(t *testing.T) {
 	set := redeliver.Policy{
 		MaxRetries: redeliver.NoRetries, Immediate: 1, Backoff: redeliver.RocketMQ(), Timeout: redeliver.NoTimeout, MaxAge: time.Hour,
-		Levels: []time.Duration{time.Second}, MaxLevels: 2, MaxCrashes: 5, Order: redeliver.Unordered, Outage: redeliver.Outage{Off: true},
+		Levels: []time.Duration{time.Second}, MaxLevels: 2, MaxCrashes: 5, Order: redeliver.OrderNone, Outage: redeliver.Outage{Off: true},
 	}
 	if got := set.WithDefaults(); !reflect.DeepEqual(got, set) {
 		t.Errorf("defaults changed %+v to %+v", set, got)

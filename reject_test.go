@@ -23,7 +23,7 @@ func TestRejectIsPermanentAndRejected(t *testing.T) {
 	now := time.Now()
 	for name, err := range map[string]error{"bare": err, "wrapped": fmt.Errorf("order 7: %w", err), "joined": errors.Join(errors.New("boom"), err)} {
 		d := redeliver.Policy{}.Decide(redeliver.State{ID: "7"}, err, now)
-		if d.Action != redeliver.DeadLetter || d.State.Reason != redeliver.ReasonRejected || d.State.Attempts != 1 {
+		if d.Action != redeliver.ActionDeadLetter || d.State.Reason != redeliver.ReasonRejected || d.State.Attempts != 1 {
 			t.Errorf("%s: %v, %+v", name, d.Action, d.State)
 		}
 	}

@@ -11,7 +11,7 @@
 // docs/how-to/write-an-adapter.md explains it with examples/adapter, a queue in a table of a database.
 //
 // An adapter gets retries, levels and hops, the DLQ, Policy.Outage, DeadLetterRate and Rate, throttling, timeouts,
-// expiry and all events. It does not get Blocking or PerKey order, crash counts, batches, pauses of a group, a tracer, or
+// expiry and all events. It does not get OrderBlocking or OrderThroughRetries, crash counts, batches, pauses of a group, a tracer, or
 // package deadletter.
 //
 // Experimental: until version 1.0 a minor version may change this package. The changelog says so.
@@ -59,7 +59,7 @@ type Config[R any] struct {
 	// Handler handles a record; nil means success. Many goroutines call it at once. Default: handlers receive from
 	// [Consumer.Messages], and need middleware.Retry.
 	Handler func(ctx context.Context, record R) error
-	// Policy decides about failures. PerKey and Blocking are refused. The source sets driver.Message.Key for KeyOrder only.
+	// Policy decides about failures. OrderThroughRetries and OrderBlocking are refused. The source sets driver.Message.Key for OrderFirstAttempts only.
 	// Default: the zero Policy, three retries after 1, 2 and 4 s plus jitter.
 	Policy redeliver.Policy
 	// MaxInFlight bounds the first deliveries that run at once. Default 100.
@@ -111,7 +111,7 @@ func (c *Config[R]) validate() error {
 		ps.Add("Store", "nil", "it is required")
 	}
 	ps.CheckPolicy("Policy", c.Policy)
-	ps.CheckOrder("Policy", c.Policy, redeliver.KeyOrder, redeliver.Unordered)
+	ps.CheckOrder("Policy", c.Policy, redeliver.OrderFirstAttempts, redeliver.OrderNone)
 	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, 0)
 	ps.CheckCount("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, 0)
 	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
@@ -222,9 +222,9 @@ func (c *Consumer[R]) Arrive(m *driver.Message[R], at delayqueue.Arrival, header
 	m.State, m.Retry, m.Until = stay.State, true, stay.Until
 	switch {
 	case stay.Hops:
-		m.Step = driver.Hop
+		m.Step = driver.StepHop
 	case stay.Publish:
-		m.Step = driver.Publish
+		m.Step = driver.StepPublish
 	}
 }
 

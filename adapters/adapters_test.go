@@ -135,9 +135,9 @@ func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*re
 	where := "orders.dlq"
 	b.mu.Lock()
 	switch to {
-	case driver.DLQ:
+	case driver.PlaceDLQ:
 		b.dead = append(b.dead, *st)
-	case driver.Topic:
+	case driver.PlaceTopic:
 		where = "orders"
 		b.published = append(b.published, st.ID)
 	default:
@@ -153,7 +153,7 @@ func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*re
 func TestABadConfigurationIsRefusedWithAllItsProblems(t *testing.T) {
 	t.Parallel()
 	_, err := adapters.New(adapters.Config[*record]{
-		Policy: redeliver.Policy{Order: redeliver.PerKey}, MaxInFlight: -1, MinInFlight: 9, DrainTimeout: -1, SendTimeout: -1, MaxBytes: -1, NackDelay: -1, MaxRetriesInFlight: -1,
+		Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries}, MaxInFlight: -1, MinInFlight: 9, DrainTimeout: -1, SendTimeout: -1, MaxBytes: -1, NackDelay: -1, MaxRetriesInFlight: -1,
 	})
 	refused, ok := errors.AsType[*redeliver.ConfigError](err)
 	if !ok {

@@ -116,7 +116,7 @@ func localActor(r *http.Request) (Actor, error) {
 	if !isLoopback(r.Host) {
 		return Actor{}, fmt.Errorf("%w: without Auth the console accepts only local host names", ErrUnknownUser)
 	}
-	return Actor{Name: "local", Role: Operator}, nil
+	return Actor{Name: "local", Role: RoleOperator}, nil
 }
 
 // remoteAddress returns the remote address of the connection.

@@ -34,7 +34,7 @@ func (q *blockedDLQ) Claim(ctx context.Context, holder deadletter.Holder) (deadl
 	return q.stub.Claim(ctx, holder)
 }
 
-var anOperator = Actor{Name: "ann", Role: Operator}
+var anOperator = Actor{Name: "ann", Role: RoleOperator}
 
 // An edit finishes even if the client is gone. A closing console waits for it for a limited time, because its queues
 // are closed next.

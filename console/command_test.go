@@ -87,8 +87,8 @@ func TestWaitingMessagesAreReleasedAndCancelled(t *testing.T) {
 		submit(http.StatusSeeOther, "level", "1h")
 		submit(http.StatusSeeOther, "kind", "cancel", "level", "1h", "key", "customer-7")
 		one, other := q.given[0], q.given[1]
-		if one.Kind != deadletter.ReleaseWaiting || one.Everything || !one.Filter.Filter.All() || !slices.Equal(one.Filter.Levels, []string{"1h"}) ||
-			one.Why != "the bank is back" || one.Who != "ann (console)" || other.Kind != deadletter.CancelWaiting || string(other.Filter.Filter.Key) != "customer-7" {
+		if one.Kind != deadletter.CommandRelease || one.Everything || !one.Filter.Filter.All() || !slices.Equal(one.Filter.Levels, []string{"1h"}) ||
+			one.Why != "the bank is back" || one.Who != "ann (console)" || other.Kind != deadletter.CommandCancel || string(other.Filter.Filter.Key) != "customer-7" {
 			t.Errorf("the consumers got %+v and %+v", one, other)
 		}
 		get(t, c, at, "Role", "operator").has(t, "level 1h", `key "customer-7"`, "the bank is back")

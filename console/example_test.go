@@ -19,7 +19,7 @@ func ExampleNew() {
 			if !ok {
 				return console.Actor{}, console.ErrUnknownUser
 			}
-			return console.Actor{Name: user, Role: console.Reader}, nil
+			return console.Actor{Name: user, Role: console.RoleReader}, nil
 		}),
 		Audit: os.Stderr,
 	})

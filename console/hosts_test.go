@@ -10,8 +10,8 @@ import (
 
 // A page that rebinds its name to the console's address sends requests to its own origin, with any header.
 func TestAConsoleAnswersOnlyToItsHostNames(t *testing.T) {
-	proxy := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(string, []string) Role { return Operator }})
-	for name, auth := range map[string]Auth{"proxy": proxy, "custom": as(Operator)} {
+	proxy := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(string, []string) Role { return RoleOperator }})
+	for name, auth := range map[string]Auth{"proxy": proxy, "custom": as(RoleOperator)} {
 		c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: auth, Audit: &auditLog{}, Hosts: []string{"console.example.com", "[::1]"}})
 		if err != nil {
 			t.Fatal(err)
@@ -30,7 +30,7 @@ func TestAConsoleAnswersOnlyToItsHostNames(t *testing.T) {
 
 // Any process on the machine can use a loopback address. Without a secret, it could claim any user.
 func TestAProxyOnThisMachineNeedsASecret(t *testing.T) {
-	role := func(string, []string) Role { return Operator }
+	role := func(string, []string) Role { return RoleOperator }
 	for _, from := range []string{"127.0.0.1/32", "127.0.0.0/8", "::1/128", "::/1", "::ffff:127.0.0.0/104", "96.0.0.0/3"} {
 		auth := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix(from)}, Role: role})
 		_, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: auth})
@@ -63,7 +63,7 @@ func TestAProxyOnThisMachineNeedsASecret(t *testing.T) {
 		}
 	}
 	for _, line := range rec.lines {
-		if line.Action != Login || strings.Contains(line.Error, secret) {
+		if line.Action != ActionLogin || strings.Contains(line.Error, secret) {
 			t.Errorf("the record has %+v", line)
 		}
 	}
@@ -72,7 +72,7 @@ func TestAProxyOnThisMachineNeedsASecret(t *testing.T) {
 
 func TestTheAuditRecordHasTheForwardedAddress(t *testing.T) {
 	rec := &auditLog{}
-	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: rec, Auth: BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(string, []string) Role { return Reader }})})
+	c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Audit: rec, Auth: BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(string, []string) Role { return RoleReader }})})
 	if err != nil {
 		t.Fatal(err)
 	}

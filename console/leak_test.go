@@ -61,7 +61,7 @@ func quotations(t *testing.T, cfg Config) (c *Console, q *stub, targets []string
 	synctest.Wait()
 	c.svc.runs.add(&taskRun{
 		Task: q.tasks[0], Err: "sending 1: secret-error", Began: time.Now(),
-		Results: []deadletter.Result{{ID: "id-1", Position: "1", Outcome: deadletter.Refused, Why: "its headers name group secret-why"}},
+		Results: []deadletter.Result{{ID: "id-1", Position: "1", Outcome: deadletter.OutcomeRefused, Why: "its headers name group secret-why"}},
 	})
 	return c, q, []string{"/", page("dlq", q), page("messages", q), page("message", q, "at", "1"), "/tasks", page("tasks", q), page("task", q, "id", "t-1"), page("task", q, "id", "t-2")}
 }

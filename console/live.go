@@ -65,7 +65,7 @@ func (h *hub) unsubscribe(s chan struct{}) {
 // events sends a stream of server-sent events. They say "changed", but not what.
 func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 	who := actorOf(r)
-	if err := c.svc.checkRight(who.withHighestRole(), Look); err != nil {
+	if err := c.svc.checkRight(who.withHighestRole(), ActionLook); err != nil {
 		http.Error(w, err.Error(), http.StatusForbidden)
 		return
 	}

@@ -79,7 +79,7 @@ func (c *Console) recordRefusal(r *http.Request, of failureKey, err error) {
 	if n > maxFailures {
 		return
 	}
-	rec := Record{Who: of.user, From: r.RemoteAddr, Action: Login, Result: denied, Error: limits.Cut(redeliver.Redact(err.Error()), limits.MaxErrorText)}
+	rec := Record{Who: of.user, From: r.RemoteAddr, Action: ActionLogin, Result: denied, Error: limits.Cut(redeliver.Redact(err.Error()), limits.MaxErrorText)}
 	if n == maxFailures {
 		rec.Error += fmt.Sprintf("; %d failed within %s, and no more are recorded until that is over", n, failureTime)
 	}

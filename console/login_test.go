@@ -15,7 +15,7 @@ import (
 func TestFailedLoginsAreRecordedAndBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := &auditLog{}
-		users := Basic(User{Name: "ann", Password: "a long password", Role: Operator}, User{Name: "bob", Password: "another password", Role: Viewer})
+		users := Basic(User{Name: "ann", Password: "a long password", Role: RoleOperator}, User{Name: "bob", Password: "another password", Role: RoleViewer})
 		c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: users, Audit: rec})
 		if err != nil {
 			t.Fatal(err)

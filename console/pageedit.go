@@ -48,7 +48,7 @@ type headerDiff struct {
 }
 
 func (c *Console) editForm(w http.ResponseWriter, r *http.Request) error {
-	if err := c.svc.requireRight(actorOf(r), r.FormValue("dlq"), Edit); err != nil {
+	if err := c.svc.requireRight(actorOf(r), r.FormValue("dlq"), ActionEdit); err != nil {
 		return err
 	}
 	l, err := c.requestedMessage(w, r)
@@ -124,7 +124,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	if err := c.svc.requireRight(actorOf(r), r.FormValue("dlq"), Edit); err != nil {
+	if err := c.svc.requireRight(actorOf(r), r.FormValue("dlq"), ActionEdit); err != nil {
 		return err
 	}
 	v := r.PostForm

@@ -151,7 +151,7 @@ func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := dlqPage{queueView: c.newQueueView(o), From: from, Filter: &deadletter.Filter{}}
-	p.ReplayDenied = c.denialOf(who, o.Key, Replay)
+	p.ReplayDenied = c.denialOf(who, o.Key, ActionReplay)
 	groups := o.Summary.Groups
 	for i := from; i < min(from+maxGroups, len(groups)); i++ {
 		g := groupView{Group: groups[i], Pattern: errortext.Normalise(groups[i].Error)}
@@ -167,7 +167,7 @@ func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 	if from+maxGroups < len(groups) {
 		p.Next = from + maxGroups
 	}
-	p.Form = newForm(o.Key, c.denialOf(who, o.Key, Search) == "", listQuery{})
+	p.Form = newForm(o.Key, c.denialOf(who, o.Key, ActionSearch) == "", listQuery{})
 	if p.State != "error" {
 		if p.List, err = c.newListView(r, o, listQuery{Size: dlqRows}); err != nil {
 			p.List.ReadError = c.svc.redactErrorFor(who, o.Key, err)

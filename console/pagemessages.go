@@ -77,7 +77,7 @@ func (c *Console) newListView(r *http.Request, o overview, w listQuery) (l listV
 		order = "newest"
 	}
 	q := r.URL.Query()
-	l.Selectable, l.ReadAgreed = c.denialOf(actorOf(r), o.Key, Replay) == "", q.Get("look") != ""
+	l.Selectable, l.ReadAgreed = c.denialOf(actorOf(r), o.Key, ActionReplay) == "", q.Get("look") != ""
 	if o.ReadCosts && q.Get("look") == "" {
 		l.ReadCost = o.Info.ReadEffect
 		l.ReadURL = address("messages", o.Key, &w.Filter, "order", order, "look", "yes")
@@ -131,8 +131,8 @@ func (c *Console) messages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p := messagesPage{queueView: c.newQueueView(o), Form: newForm(o.Key, c.denialOf(who, o.Key, Search) == "", ask), Filter: &f, Words: o.describe(&f)}
-	p.ReplayDenied = c.denialOf(who, o.Key, Replay)
+	p := messagesPage{queueView: c.newQueueView(o), Form: newForm(o.Key, c.denialOf(who, o.Key, ActionSearch) == "", ask), Filter: &f, Words: o.describe(&f)}
+	p.ReplayDenied = c.denialOf(who, o.Key, ActionReplay)
 	if p.List, err = c.newListView(r, o, ask); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (c *Console) message(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	who := actorOf(r)
-	p := messagePage{messageView: l, ReplayDenied: c.denialOf(who, l.Overview.Key, Replay), EditDenied: c.denialOf(who, l.Overview.Key, Edit), TraceURL: c.cfg.traceURL(l.State.TraceID())}
+	p := messagePage{messageView: l, ReplayDenied: c.denialOf(who, l.Overview.Key, ActionReplay), EditDenied: c.denialOf(who, l.Overview.Key, ActionEdit), TraceURL: c.cfg.traceURL(l.State.TraceID())}
 	if l.Shown {
 		p.Payload = newPayload(l.Body)
 		p.Decoded, p.DecodeError = c.svc.decodeBody(r.Context(), l)
@@ -200,7 +200,7 @@ type readQuestionPage struct {
 
 // payload sends the redacted body as a file, because a browser must never show it as a page.
 func (c *Console) payload(w http.ResponseWriter, r *http.Request) error {
-	if err := c.svc.requireRight(actorOf(r), r.FormValue("dlq"), Reveal); err != nil {
+	if err := c.svc.requireRight(actorOf(r), r.FormValue("dlq"), ActionReveal); err != nil {
 		return err
 	}
 	l, err := c.requestedMessage(w, r)

@@ -11,7 +11,7 @@ var errNotPausable = invalidInput("this group cannot be paused here: that works 
 // pauseForm shows the form that pauses the group of a DLQ.
 func (c *Console) pauseForm(w http.ResponseWriter, r *http.Request) error {
 	key, who := r.URL.Query().Get("dlq"), actorOf(r)
-	if err := c.svc.requireRight(who, key, PauseGroup); err != nil {
+	if err := c.svc.requireRight(who, key, ActionPauseGroup); err != nil {
 		return err
 	}
 	o, err := c.svc.openOverview(who, key)
@@ -38,7 +38,7 @@ func (c *Console) pauseGroup(w http.ResponseWriter, r *http.Request) error {
 	if err := c.checkConfirmation(r, key, "the group was not paused"); err != nil {
 		return err
 	}
-	if err := c.svc.setPaused(r.Context(), actorOf(r), key, &Record{Action: PauseGroup, Why: why}); err != nil {
+	if err := c.svc.setPaused(r.Context(), actorOf(r), key, &Record{Action: ActionPauseGroup, Why: why}); err != nil {
 		return err
 	}
 	redirect(w, address("dlq", key, nil, "note", "group-paused"))
@@ -50,7 +50,7 @@ func (c *Console) resumeGroup(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	key := r.PostForm.Get("dlq")
-	if err := c.svc.setPaused(r.Context(), actorOf(r), key, &Record{Action: ResumeGroup}); err != nil {
+	if err := c.svc.setPaused(r.Context(), actorOf(r), key, &Record{Action: ActionResumeGroup}); err != nil {
 		return err
 	}
 	redirect(w, address("dlq", key, nil, "note", "group-resumed"))
@@ -67,7 +67,7 @@ func (svc *service) setPaused(ctx context.Context, who Actor, key string, rec *R
 	if p, ok := q.q.(Pauser); ok {
 		ctx, cancel := context.WithTimeout(ctx, maxReadTime)
 		defer cancel()
-		if rec.Action == PauseGroup {
+		if rec.Action == ActionPauseGroup {
 			err = p.Pause(ctx, historyName(who)+": "+rec.Why)
 		} else {
 			err = p.Resume(ctx)

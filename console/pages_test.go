@@ -417,7 +417,7 @@ func TestAFilterSurvivesItsAddress(t *testing.T) {
 
 func TestAConfigurationThatCannotWorkIsRefusedAtOnce(t *testing.T) {
 	q := newStub("a", 0)
-	_, err := New(Config{Queues: []Queue{{}, {Queue: q}, {Queue: q}}, Refresh: 1, Auth: Basic(User{Name: "ann", Password: "short", Role: Viewer})})
+	_, err := New(Config{Queues: []Queue{{}, {Queue: q}, {Queue: q}}, Refresh: 1, Auth: Basic(User{Name: "ann", Password: "short", Role: RoleViewer})})
 	if err == nil {
 		t.Fatal("it was accepted")
 	}

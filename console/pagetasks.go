@@ -36,7 +36,7 @@ type taskView struct {
 }
 
 func (c *Console) newTaskView(who Actor, w queueTask) *taskView {
-	v := &taskView{queueTask: w, ControlDenied: c.denialOf(who, w.Key, Pause)}
+	v := &taskView{queueTask: w, ControlDenied: c.denialOf(who, w.Key, ActionPause)}
 	n := w.Counts
 	v.Done = n.Replayed + n.Edited + n.Purged + n.Imported + n.Skipped + n.Refused
 	if w.Run != nil {
@@ -102,10 +102,10 @@ func (c *Console) controlTask(w http.ResponseWriter, r *http.Request) error {
 	var err error
 	switch r.PostForm.Get("ask") {
 	case "pause":
-		err = c.svc.controlTask(r.Context(), who, key, id, Pause)
+		err = c.svc.controlTask(r.Context(), who, key, id, ActionPause)
 	case "cancel":
 		note = "cancelled"
-		err = c.svc.controlTask(r.Context(), who, key, id, Cancel)
+		err = c.svc.controlTask(r.Context(), who, key, id, ActionCancel)
 	case "resume":
 		note = "resumed"
 		err = c.svc.resumeTask(r.Context(), who, key, id)

@@ -41,7 +41,7 @@ func (c *Console) waitingForm(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	p := waitingPage{overview: o, Kind: q.Get("kind"), Level: q.Get("level"), Form: newForm(o.Key, true, listQuery{})}
-	if p.Kind != string(deadletter.ReleaseWaiting) && p.Kind != string(deadletter.CancelWaiting) {
+	if p.Kind != string(deadletter.CommandRelease) && p.Kind != string(deadletter.CommandCancel) {
 		p.Kind = ""
 	}
 	p.Form.Reasons = nil // waiting messages have no reason yet

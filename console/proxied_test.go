@@ -17,7 +17,7 @@ func TestAProxyWithoutAuthenticationIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	users, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: as(Viewer)})
+	users, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: as(RoleViewer)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func catchPanic(who string, theirs func() error) (err error) {
 
 // redactQuotation returns what a user may see of a text that may quote a message. A viewer sees none of it.
 func (svc *service) redactQuotation(who Actor, info deadletter.Info, text string) string {
-	if text != "" && who.Role < Reader {
+	if text != "" && who.Role < RoleReader {
 		return hiddenText
 	}
 	return svc.redactErrorText(who, info, nil, text)
@@ -82,7 +82,7 @@ func (svc *service) redactQuotation(who Actor, info deadletter.Info, text string
 // redactFilter returns what a user may see of a filter, which may quote messages.
 func (svc *service) redactFilter(who Actor, info deadletter.Info, f *deadletter.Filter) deadletter.Filter {
 	shown := *f
-	if who.Role < Reader {
+	if who.Role < RoleReader {
 		if f.Key != nil {
 			shown.Key = []byte(hiddenText)
 		}
@@ -121,7 +121,7 @@ func (svc *service) redactErrorText(who Actor, info deadletter.Info, headers []d
 		return ""
 	}
 	shown, _ := svc.redact(Part{Kind: PartError, Value: []byte(text), DLQ: info, Headers: headers})
-	if who.Role < Reader {
+	if who.Role < RoleReader {
 		return errortext.Normalise(string(shown))
 	}
 	return string(shown)

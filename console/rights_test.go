@@ -18,7 +18,7 @@ func TestRightsMayBeForSomeDLQs(t *testing.T) {
 	rec := &auditLog{}
 	orders, refunds, secret := newStub("orders.billing.dlq", 2), newStub("refunds.billing.dlq", 2), newStub("salaries.hr.dlq", 2)
 	auth := Custom(func(*http.Request) (Actor, error) {
-		return Actor{Name: "ann", Rights: []Right{{Viewer, "*.billing.dlq"}, {Operator, "stub/orders.*"}}}, nil
+		return Actor{Name: "ann", Rights: []Right{{RoleViewer, "*.billing.dlq"}, {RoleOperator, "stub/orders.*"}}}, nil
 	})
 	c, err := New(Config{Queues: []Queue{{Queue: orders}, {Queue: refunds}, {Queue: secret}}, Auth: auth, Audit: rec})
 	if err != nil {
@@ -69,8 +69,8 @@ func TestRightsMayBeForSomeDLQs(t *testing.T) {
 
 // An invalid right grants nothing.
 func TestInvalidRightsAreRefused(t *testing.T) {
-	for _, r := range []Right{{Operator, "["}, {0, "*"}, {Operator + 1, "*"}} {
-		if who := (Actor{Name: "ann", Role: Viewer, Rights: []Right{r}}); who.isValid() {
+	for _, r := range []Right{{RoleOperator, "["}, {0, "*"}, {RoleOperator + 1, "*"}} {
+		if who := (Actor{Name: "ann", Role: RoleViewer, Rights: []Right{r}}); who.isValid() {
 			t.Errorf("a login with %+v succeeded", r)
 		}
 		if _, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: Basic(User{Name: "ann", Password: "a long password", Rights: []Right{r}})}); err == nil {
@@ -78,7 +78,7 @@ func TestInvalidRightsAreRefused(t *testing.T) {
 		}
 	}
 	proxy := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Rights: func(_ string, groups []string) []Right {
-		return []Right{{Reader, groups[0] + ".*"}}
+		return []Right{{RoleReader, groups[0] + ".*"}}
 	}})
 	c, err := New(Config{Queues: []Queue{{Queue: newStub("orders.dlq", 1)}, {Queue: newStub("refunds.dlq", 1)}}, Auth: proxy, Audit: &auditLog{}})
 	if err != nil {

@@ -16,20 +16,20 @@ type Role uint8
 const (
 	// Viewer sees counts, causes and tasks, and of each message its id, position, times, reason and the error without
 	// details. It sees no body, key or header.
-	Viewer Role = iota + 1
+	RoleViewer Role = iota + 1
 	// Reader sees whole messages, as far as Config.Redact shows them, and may search by their content.
-	Reader
+	RoleReader
 	// Operator may replay, edit and purge messages, release and cancel waiting messages, and pause the group.
-	Operator
+	RoleOperator
 )
 
 func (r Role) String() string {
 	switch r {
-	case Viewer:
+	case RoleViewer:
 		return "viewer"
-	case Reader:
+	case RoleReader:
 		return "reader"
-	case Operator:
+	case RoleOperator:
 		return "operator"
 	default:
 		return "nobody"
@@ -38,7 +38,7 @@ func (r Role) String() string {
 
 // ParseRole parses the name of a role.
 func ParseRole(name string) (Role, error) {
-	for r := Viewer; r <= Operator; r++ {
+	for r := RoleViewer; r <= RoleOperator; r++ {
 		if name == r.String() {
 			return r, nil
 		}
@@ -83,7 +83,7 @@ func (r *Right) covers(q *openQueue) bool {
 // isValid reports whether the right has a known role and a valid pattern.
 func (r *Right) isValid() bool {
 	_, err := path.Match(r.DLQs, "")
-	return err == nil && r.Role >= Viewer && r.Role <= Operator
+	return err == nil && r.Role >= RoleViewer && r.Role <= RoleOperator
 }
 
 // forQueue returns the actor with their role for a DLQ. The zero Role means none.
@@ -109,7 +109,7 @@ func (a Actor) withHighestRole() Actor {
 // withLowestRole returns the actor with Role, or Viewer if it is 0.
 func (a Actor) withLowestRole() Actor {
 	if a.Role == 0 && len(a.Rights) > 0 {
-		a.Role = Viewer
+		a.Role = RoleViewer
 	}
 	a.Rights = nil
 	return a
@@ -128,7 +128,7 @@ const maxActor = 200
 
 // isValid reports whether an actor has valid rights and a name that can be recorded.
 func (a *Actor) isValid() bool {
-	if a.Role == 0 && len(a.Rights) == 0 || a.Role > Operator || slices.ContainsFunc(a.Rights, func(r Right) bool { return !r.isValid() }) {
+	if a.Role == 0 && len(a.Rights) == 0 || a.Role > RoleOperator || slices.ContainsFunc(a.Rights, func(r Right) bool { return !r.isValid() }) {
 		return false
 	}
 	return strings.TrimSpace(a.Name) != "" && len(a.Name) <= maxActor &&
@@ -140,39 +140,39 @@ type Action string
 
 // The actions, as the audit record names them.
 const (
-	Login  Action = "login"  // a refused login; only in the record
-	Look   Action = "look"   // counts, causes, tasks
-	List   Action = "list"   // messages without their content
-	Search Action = "search" // search by the content of messages
-	Reveal Action = "reveal" // one whole message
-	Replay Action = "replay"
-	Pause  Action = "pause"
-	Cancel Action = "cancel"
-	Resume Action = "resume"
-	Edit   Action = "edit"
-	Purge  Action = "purge"
+	ActionLogin  Action = "login"  // a refused login; only in the record
+	ActionLook   Action = "look"   // counts, causes, tasks
+	ActionList   Action = "list"   // messages without their content
+	ActionSearch Action = "search" // search by the content of messages
+	ActionReveal Action = "reveal" // one whole message
+	ActionReplay Action = "replay"
+	ActionPause  Action = "pause"
+	ActionCancel Action = "cancel"
+	ActionResume Action = "resume"
+	ActionEdit   Action = "edit"
+	ActionPurge  Action = "purge"
 	// Release and CancelWaiting send a command about waiting messages to the group's consumers.
-	Release       Action = "release"
-	CancelWaiting Action = "cancel waiting"
+	ActionRelease       Action = "release"
+	ActionCancelWaiting Action = "cancel waiting"
 	// PauseGroup and ResumeGroup pause and resume the group whose messages the DLQ has.
-	PauseGroup  Action = "pause group"
-	ResumeGroup Action = "resume group"
+	ActionPauseGroup  Action = "pause group"
+	ActionResumeGroup Action = "resume group"
 )
 
 // minRole returns the lowest role that may perform an action.
 func (a Action) minRole() Role {
 	switch a {
-	case Look, List:
-		return Viewer
-	case Search, Reveal:
-		return Reader
+	case ActionLook, ActionList:
+		return RoleViewer
+	case ActionSearch, ActionReveal:
+		return RoleReader
 	default:
-		return Operator
+		return RoleOperator
 	}
 }
 
 // isChange reports whether an action changes anything. A read-only console refuses such actions.
-func (a Action) isChange() bool { return a.minRole() >= Operator }
+func (a Action) isChange() bool { return a.minRole() >= RoleOperator }
 
 // DeniedError reports that a user may not perform an action.
 type DeniedError struct {

@@ -34,31 +34,31 @@ func requests(t *testing.T, q deadletter.Queue) []request {
 		return v
 	}
 	return []request{
-		{"home", "GET", "/", nil, Viewer, false},
-		{"a DLQ", "GET", page("dlq", q), nil, Viewer, false},
-		{"causes", "POST", "/causes", form(), Viewer, false},
-		{"messages", "GET", page("messages", q, "reason", "exhausted"), nil, Viewer, false},
-		{"search by error", "GET", page("messages", q, "text", "card"), nil, Reader, false},
-		{"search by key", "GET", page("messages", q, "key", "customer-o-1"), nil, Reader, false},
-		{"search by header", "GET", page("messages", q, "header", "fails", "value", "x"), nil, Reader, false},
-		{"a message", "GET", page("message", q, "at", at), nil, Viewer, false},
-		{"a payload", "GET", page("payload", q, "at", at), nil, Reader, false},
-		{"tasks", "GET", "/tasks", nil, Viewer, false},
-		{"replay form", "GET", page("replay", q), nil, Operator, true},
-		{"purge form", "GET", page("purge", q), nil, Operator, true},
-		{"edit form", "GET", page("edit", q, "at", at), nil, Operator, true},
-		{"waiting form", "GET", page("waiting", q), nil, Operator, true},
-		{"release", "POST", "/waiting", form("level", "1h", "kind", "release", "confirm", key), Operator, true},
-		{"cancel waiting", "POST", "/waiting", form("id", "none", "kind", "cancel", "confirm", key), Operator, true},
-		{"pause group form", "GET", page("pause", q), nil, Operator, true},
-		{"pause group", "POST", "/pause", form("confirm", key), Operator, true},
-		{"resume group", "POST", "/resume", form(), Operator, true},
-		{"replay", "POST", "/replay", form("id", "none"), Operator, true},
-		{"purge", "POST", "/purge", form("id", "none", "expect", "1", "confirm", key), Operator, true},
-		{"edit", "POST", "/edit", form("at", at, "id", "o-1", "body", "changed", "step", "preview"), Operator, true},
-		{"pause", "POST", "/task", form("id", "none", "ask", "pause"), Operator, true},
-		{"cancel", "POST", "/task", form("id", "none", "ask", "cancel"), Operator, true},
-		{"resume", "POST", "/task", form("id", "none", "ask", "resume"), Operator, true},
+		{"home", "GET", "/", nil, RoleViewer, false},
+		{"a DLQ", "GET", page("dlq", q), nil, RoleViewer, false},
+		{"causes", "POST", "/causes", form(), RoleViewer, false},
+		{"messages", "GET", page("messages", q, "reason", "exhausted"), nil, RoleViewer, false},
+		{"search by error", "GET", page("messages", q, "text", "card"), nil, RoleReader, false},
+		{"search by key", "GET", page("messages", q, "key", "customer-o-1"), nil, RoleReader, false},
+		{"search by header", "GET", page("messages", q, "header", "fails", "value", "x"), nil, RoleReader, false},
+		{"a message", "GET", page("message", q, "at", at), nil, RoleViewer, false},
+		{"a payload", "GET", page("payload", q, "at", at), nil, RoleReader, false},
+		{"tasks", "GET", "/tasks", nil, RoleViewer, false},
+		{"replay form", "GET", page("replay", q), nil, RoleOperator, true},
+		{"purge form", "GET", page("purge", q), nil, RoleOperator, true},
+		{"edit form", "GET", page("edit", q, "at", at), nil, RoleOperator, true},
+		{"waiting form", "GET", page("waiting", q), nil, RoleOperator, true},
+		{"release", "POST", "/waiting", form("level", "1h", "kind", "release", "confirm", key), RoleOperator, true},
+		{"cancel waiting", "POST", "/waiting", form("id", "none", "kind", "cancel", "confirm", key), RoleOperator, true},
+		{"pause group form", "GET", page("pause", q), nil, RoleOperator, true},
+		{"pause group", "POST", "/pause", form("confirm", key), RoleOperator, true},
+		{"resume group", "POST", "/resume", form(), RoleOperator, true},
+		{"replay", "POST", "/replay", form("id", "none"), RoleOperator, true},
+		{"purge", "POST", "/purge", form("id", "none", "expect", "1", "confirm", key), RoleOperator, true},
+		{"edit", "POST", "/edit", form("at", at, "id", "o-1", "body", "changed", "step", "preview"), RoleOperator, true},
+		{"pause", "POST", "/task", form("id", "none", "ask", "pause"), RoleOperator, true},
+		{"cancel", "POST", "/task", form("id", "none", "ask", "cancel"), RoleOperator, true},
+		{"resume", "POST", "/task", form("id", "none", "ask", "resume"), RoleOperator, true},
 	}
 }
 
@@ -78,7 +78,7 @@ func TestRightsOfEachRole(t *testing.T) {
 							t.Errorf("%s: %s is %d: %s", role, r.name, a.StatusCode, a.text())
 						}
 					}
-					if tasks, err := deadletter.History(t.Context(), s.queue); err != nil || (len(tasks) > 0) != (is == Operator && !readOnly) {
+					if tasks, err := deadletter.History(t.Context(), s.queue); err != nil || (len(tasks) > 0) != (is == RoleOperator && !readOnly) {
 						t.Errorf("after %s there are %d tasks: %v", role, len(tasks), err)
 					}
 				}
@@ -201,7 +201,7 @@ func TestARedactorIsAskedForEverythingAndFailsClosed(t *testing.T) {
 				if a := ask(t, c, "POST", "/edit", form); a.StatusCode != http.StatusBadRequest {
 					t.Errorf("the body was edited: %d %s", a.StatusCode, a.text())
 				}
-				ann, key := Actor{Name: "ann", Role: Operator}, s.queue.Info().DLQ
+				ann, key := Actor{Name: "ann", Role: RoleOperator}, s.queue.Info().DLQ
 				for what, change := range map[string]deadletter.EditOptions{
 					"body":   {Body: []byte("new")},
 					"header": {Set: []deadletter.Header{{Name: "token", Value: []byte("new")}}},

@@ -19,7 +19,7 @@ func TestASearchCoversAllDLQs(t *testing.T) {
 	costly.info.ReadEffect = "a delivery"
 	silent.fail(errSilent)
 	auth := Custom(func(*http.Request) (Actor, error) {
-		return Actor{Name: "ann", Rights: []Right{{Reader, "orders"}, {Viewer, "refunds"}, {Reader, "costly"}, {Reader, "silent"}}}, nil
+		return Actor{Name: "ann", Rights: []Right{{RoleReader, "orders"}, {RoleViewer, "refunds"}, {RoleReader, "costly"}, {RoleReader, "silent"}}}, nil
 	})
 	c, err := New(Config{Queues: []Queue{{Queue: orders}, {Queue: refunds}, {Queue: costly}, {Queue: hidden}, {Queue: silent}}, Auth: auth, Audit: rec})
 	if err != nil {
@@ -53,7 +53,7 @@ func TestASearchCoversAllDLQs(t *testing.T) {
 		t.Errorf("it read where it has no right: %s", a.text())
 	}
 	for _, line := range rec.lines {
-		if line.Action != Search || line.DLQ == "refunds" || line.Text == "" {
+		if line.Action != ActionSearch || line.DLQ == "refunds" || line.Text == "" {
 			t.Errorf("the record has %+v", line)
 		}
 	}

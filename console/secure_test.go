@@ -180,8 +180,8 @@ func withHeaders(h http.Handler, pairs []string) http.Handler {
 }
 
 func TestAPublicAddressIsRefused(t *testing.T) {
-	users := Basic(User{Name: "ann", Password: "a long password", Role: Operator})
-	proxy := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(string, []string) Role { return Viewer }})
+	users := Basic(User{Name: "ann", Password: "a long password", Role: RoleOperator})
+	proxy := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(string, []string) Role { return RoleViewer }})
 	public, loopback := &net.TCPAddr{IP: net.IPv4zero, Port: 1}, &net.TCPAddr{IP: net.IPv6loopback, Port: 1}
 	for name, row := range map[string]struct {
 		auth    Auth
@@ -196,7 +196,7 @@ func TestAPublicAddressIsRefused(t *testing.T) {
 		"passwords, public":           {users, public, false, true},
 		"passwords, public, TLS":      {users, public, true, false},
 		"behind a proxy, public":      {proxy, public, false, false},
-		"the service's own, public":   {as(Viewer), public, false, false},
+		"the service's own, public":   {as(RoleViewer), public, false, false},
 	} {
 		c := &Console{cfg: Config{Auth: row.auth}}
 		if err := c.mayListen(row.at, row.tls); (err != nil) != row.refused || row.refused && !errors.Is(err, ErrPublic) {
@@ -222,15 +222,15 @@ func TestAPublicAddressIsRefused(t *testing.T) {
 }
 
 func TestPasswordsAndProxiesIdentifyUsers(t *testing.T) {
-	users := Basic(User{Name: "ann", Password: "a long password", Role: Operator}, User{Name: "bob", Password: "another password", Role: Viewer})
+	users := Basic(User{Name: "ann", Password: "a long password", Role: RoleOperator}, User{Name: "bob", Password: "another password", Role: RoleViewer})
 	proxy := BehindProxy(ProxyConfig{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Role: func(user string, groups []string) Role {
 		switch {
 		case slices.Contains(groups, "ops"):
-			return Operator
+			return RoleOperator
 		case user == "guest":
 			return 0
 		default:
-			return Viewer
+			return RoleViewer
 		}
 	}})
 	for name, row := range map[string]struct {
@@ -243,19 +243,19 @@ func TestPasswordsAndProxiesIdentifyUsers(t *testing.T) {
 		"a wrong password": {users, func(r *http.Request) { r.SetBasicAuth("ann", "a long passwore") }, 0, true},
 		"another's":        {users, func(r *http.Request) { r.SetBasicAuth("ann", "another password") }, 0, true},
 		"an unknown user":  {users, func(r *http.Request) { r.SetBasicAuth("eve", "") }, 0, true},
-		"ann":              {users, func(r *http.Request) { r.SetBasicAuth("ann", "a long password") }, Operator, false},
-		"bob":              {users, func(r *http.Request) { r.SetBasicAuth("bob", "another password") }, Viewer, false},
+		"ann":              {users, func(r *http.Request) { r.SetBasicAuth("ann", "a long password") }, RoleOperator, false},
+		"bob":              {users, func(r *http.Request) { r.SetBasicAuth("bob", "another password") }, RoleViewer, false},
 		"proxy, elsewhere": {proxy, func(r *http.Request) { r.Header.Set("X-Forwarded-User", "ann"); r.RemoteAddr = "11.0.0.1:1" }, 0, false},
 		"proxy, nobody":    {proxy, func(*http.Request) {}, 0, false},
-		"proxy, ann":       {proxy, func(r *http.Request) { r.Header.Set("X-Forwarded-User", "ann") }, Viewer, false},
+		"proxy, ann":       {proxy, func(r *http.Request) { r.Header.Set("X-Forwarded-User", "ann") }, RoleViewer, false},
 		"proxy, ops": {proxy, func(r *http.Request) {
 			r.Header.Set("X-Forwarded-User", "ann")
 			r.Header.Set("X-Forwarded-Groups", "dev, ops")
-		}, Operator, false},
+		}, RoleOperator, false},
 		"proxy, no role":                {proxy, func(r *http.Request) { r.Header.Set("X-Forwarded-User", "guest") }, 0, false},
 		"proxy, said twice":             {proxy, func(r *http.Request) { r.Header["X-Forwarded-User"] = []string{"ann", "eve"} }, 0, false},
 		"proxy, a name with a line end": {proxy, func(r *http.Request) { r.Header.Set("X-Forwarded-User", "ann\nops") }, 0, false},
-		"proxy, mapped":                 {proxy, func(r *http.Request) { r.Header.Set("X-Forwarded-User", "ann"); r.RemoteAddr = "[::ffff:10.0.0.1]:1" }, Viewer, false},
+		"proxy, mapped":                 {proxy, func(r *http.Request) { r.Header.Set("X-Forwarded-User", "ann"); r.RemoteAddr = "[::ffff:10.0.0.1]:1" }, RoleViewer, false},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		if err != nil {

@@ -147,7 +147,7 @@ var errNoQueue = errors.New("there is no such dead-letter queue here")
 func (svc *service) findQueue(who Actor, key string) (*openQueue, Actor, error) {
 	for _, q := range svc.allQueues() {
 		if q.key == key {
-			if here := who.forQueue(q); here.Role >= Viewer {
+			if here := who.forQueue(q); here.Role >= RoleViewer {
 				return q, here, nil
 			}
 			break // a user without a role must not learn that the DLQ exists
@@ -188,7 +188,7 @@ func (svc *service) openFor(who *Actor, key string, r Record) (*openQueue, error
 		r.Result = denied
 		return nil, errors.Join(err, svc.audit.write(r))
 	}
-	if r.Action == Look || r.Action == List {
+	if r.Action == ActionLook || r.Action == ActionList {
 		return q, nil
 	}
 	r.Result = allowed
@@ -206,7 +206,7 @@ func (svc *service) completeRecord(r *Record, who *Actor, q *openQueue) {
 
 // requestCauses requests the causes of a DLQ that is not read in the background.
 func (svc *service) requestCauses(who Actor, key string) error {
-	q, err := svc.openFor(&who, key, Record{Action: List})
+	q, err := svc.openFor(&who, key, Record{Action: ActionList})
 	if err != nil {
 		return err
 	}
@@ -229,7 +229,7 @@ func (svc *service) recordResult(who Actor, q *openQueue, r Record, t *deadlette
 }
 
 // auditor is the reader of the audit record, which hides the same parts as the pages for a Reader.
-var auditor = Actor{Role: Reader}
+var auditor = Actor{Role: RoleReader}
 
 // overview is a DLQ with its state at the last background read.
 type overview struct {
@@ -266,7 +266,7 @@ func (svc *service) overviewOf(who Actor, q *openQueue) overview {
 // overviews returns every DLQ with its last known state. It sends no request to a broker.
 func (svc *service) overviews(who Actor) (list []overview) {
 	for _, q := range svc.allQueues() {
-		if here := who.forQueue(q); svc.checkRight(here, Look) == nil {
+		if here := who.forQueue(q); svc.checkRight(here, ActionLook) == nil {
 			list = append(list, svc.overviewOf(here, q))
 		}
 	}
@@ -275,7 +275,7 @@ func (svc *service) overviews(who Actor) (list []overview) {
 
 // openOverview returns a DLQ with its last known state.
 func (svc *service) openOverview(who Actor, key string) (overview, error) {
-	q, err := svc.openFor(&who, key, Record{Action: Look})
+	q, err := svc.openFor(&who, key, Record{Action: ActionLook})
 	if err != nil {
 		return overview{}, err
 	}

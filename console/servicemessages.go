@@ -73,9 +73,9 @@ var errBusy = errors.New("too many users read DLQs at once")
 
 // listMessages returns the messages that w requests.
 func (svc *service) listMessages(ctx context.Context, who Actor, key string, w listQuery) (messageList, error) {
-	r := Record{Action: List}
+	r := Record{Action: ActionList}
 	if searchesContent(&w.Filter) {
-		r.Action, r.Filter = Search, &w.Filter
+		r.Action, r.Filter = ActionSearch, &w.Filter
 	}
 	q, err := svc.openFor(&who, key, r)
 	if err != nil {
@@ -180,7 +180,7 @@ func (svc *service) newRow(who Actor, q *openQueue, m *deadletter.Message) messa
 		Reason: m.State.Reason, Type: m.State.ErrorType, Mismatch: svc.redactQuotation(who, q.info, m.Mismatch), Size: len(m.Body), HasKey: m.Key != nil,
 		Error: svc.redactErrorText(who, q.info, m.Headers, m.State.Error),
 	}
-	if who.Role >= Reader {
+	if who.Role >= RoleReader {
 		r.Key, _ = svc.redact(Part{Kind: PartKey, Value: m.Key, DLQ: q.info, Headers: m.Headers})
 	} else {
 		r.Hidden = r.HasKey
@@ -223,9 +223,9 @@ func (svc *service) readMessage(ctx context.Context, who Actor, key string, at d
 	if err != nil {
 		return nil, err
 	}
-	r := Record{Action: List, Position: at}
-	if svc.checkRight(here, Reveal) == nil {
-		r.Action = Reveal
+	r := Record{Action: ActionList, Position: at}
+	if svc.checkRight(here, ActionReveal) == nil {
+		r.Action = ActionReveal
 	}
 	q, err := svc.openFor(&who, key, r)
 	if err != nil {
@@ -245,7 +245,7 @@ func (svc *service) readMessage(ctx context.Context, who Actor, key string, at d
 		Findings: m.Findings, Fingerprint: deadletter.Fingerprint(m),
 	}
 	l.State.Error = l.messageRow.Error
-	if r.Action != Reveal {
+	if r.Action != ActionReveal {
 		l.HeadersHidden = len(m.Headers) + len(m.Foreign)
 		l.Findings = nil // they quote headers
 		return l, nil

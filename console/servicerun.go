@@ -83,9 +83,9 @@ func (svc *service) forecast(ctx context.Context, who Actor, key string, a Actio
 	if err := svc.requireRight(who, key, a); err != nil {
 		return f, false, err
 	}
-	rec := Record{Action: List}
+	rec := Record{Action: ActionList}
 	if searchesContent(&r.Filter) { // the count reveals whether there is such a message
-		rec = Record{Action: Search, Filter: &r.Filter}
+		rec = Record{Action: ActionSearch, Filter: &r.Filter}
 	}
 	q, err := svc.openFor(&who, key, rec)
 	if err != nil {
@@ -108,7 +108,7 @@ func (svc *service) forecast(ctx context.Context, who Actor, key string, a Actio
 
 // startReplay starts a replay and returns its id.
 func (svc *service) startReplay(ctx context.Context, who Actor, key string, r deadletter.ReplayOptions, expect int64) (string, error) {
-	rec := Record{Action: Replay, Filter: &r.Filter, Why: r.Why}
+	rec := Record{Action: ActionReplay, Filter: &r.Filter, Why: r.Why}
 	return svc.startTask(ctx, who, key, rec, expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
 		r.Who, r.Report = historyName(who), report
 		return deadletter.Replay(ctx, q, r)
@@ -121,7 +121,7 @@ func (svc *service) resumeTask(ctx context.Context, who Actor, key, id string) e
 	if was := svc.runs.get(id); was != nil {
 		expect = was.Expect
 	}
-	rec := Record{Action: Resume, Task: id}
+	rec := Record{Action: ActionResume, Task: id}
 	_, err := svc.startTask(ctx, who, key, rec, expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
 		return deadletter.Resume(ctx, q, id, historyName(who), report)
 	})
@@ -130,7 +130,7 @@ func (svc *service) resumeTask(ctx context.Context, who Actor, key, id string) e
 
 // startPurge permanently deletes messages.
 func (svc *service) startPurge(ctx context.Context, who Actor, key string, p deadletter.PurgeOptions) (string, error) {
-	rec := Record{Action: Purge, Filter: &p.Filter, Why: p.Why}
+	rec := Record{Action: ActionPurge, Filter: &p.Filter, Why: p.Why}
 	return svc.startTask(ctx, who, key, rec, p.Expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
 		p.Who, p.Report = historyName(who), report
 		return deadletter.Purge(ctx, q, p)
@@ -220,9 +220,9 @@ func (svc *service) controlTask(ctx context.Context, who Actor, key, id string, 
 	ctx, cancel := context.WithTimeout(ctx, maxReadTime)
 	defer cancel()
 	switch a {
-	case Pause:
+	case ActionPause:
 		err = deadletter.Pause(ctx, q.q, id)
-	case Cancel:
+	case ActionCancel:
 		err = deadletter.Cancel(ctx, q.q, id, historyName(who))
 	default:
 		err = fmt.Errorf("%s is not an action on a task", a)
@@ -235,7 +235,7 @@ func (svc *service) controlTask(ctx context.Context, who Actor, key, id string, 
 // editMessage replays one message with changes. It continues if the client goes away, and for a grace period after the
 // console is closed.
 func (svc *service) editMessage(ctx context.Context, who Actor, key string, c deadletter.EditOptions) (string, error) {
-	rec := Record{Action: Edit, Position: c.Position, Why: c.Why}
+	rec := Record{Action: ActionEdit, Position: c.Position, Why: c.Why}
 	q, err := svc.openFor(&who, key, rec)
 	if err != nil {
 		return "", err

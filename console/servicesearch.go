@@ -44,7 +44,7 @@ func (svc *service) searchQueues(ctx context.Context, who Actor, text string) (f
 	var queues []*openQueue
 	for _, q := range svc.allQueues() {
 		switch here := who.forQueue(q); {
-		case svc.checkRight(here, List) != nil:
+		case svc.checkRight(here, ActionList) != nil:
 		case q.readCosts:
 			found.ReadCosts = append(found.ReadCosts, q.key)
 		default:
@@ -77,15 +77,15 @@ func (svc *service) searchQueues(ctx context.Context, who Actor, text string) (f
 
 // searchQueue searches one DLQ for a text.
 func (svc *service) searchQueue(ctx context.Context, who Actor, q *openQueue, text string, found *searchResult) error {
-	rec := Record{Action: Search, Text: svc.redactErrorText(auditor, q.info, nil, text)}
-	if svc.checkRight(who.forQueue(q), Search) != nil { // otherwise a user could learn hidden content by searching for it
-		rec = Record{Action: List}
+	rec := Record{Action: ActionSearch, Text: svc.redactErrorText(auditor, q.info, nil, text)}
+	if svc.checkRight(who.forQueue(q), ActionSearch) != nil { // otherwise a user could learn hidden content by searching for it
+		rec = Record{Action: ActionList}
 		found.ByID = append(found.ByID, q.key)
 	}
 	if _, err := svc.openFor(&who, q.key, rec); err != nil {
 		return err
 	}
-	scan, err := q.q.Scan(ctx, deadletter.Start)
+	scan, err := q.q.Scan(ctx, deadletter.FromStart)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (svc *service) searchQueue(ctx context.Context, who Actor, q *openQueue, te
 	in := []byte(text)
 	want := func(m *deadletter.Message) bool {
 		found.Scanned++
-		return strings.Contains(m.ID, text) || rec.Action == Search && containsText(m, text, in)
+		return strings.Contains(m.ID, text) || rec.Action == ActionSearch && containsText(m, text, in)
 	}
 	for {
 		m, err := scan.Next(ctx, want)

@@ -35,7 +35,7 @@ func (svc *service) listTasks(ctx context.Context, who Actor, key string) (list 
 	var all sync.WaitGroup
 	for _, q := range queues { // concurrently, so that a DLQ that does not answer delays no other
 		here := who.forQueue(q)
-		if svc.checkRight(here, Look) != nil {
+		if svc.checkRight(here, ActionLook) != nil {
 			continue
 		}
 		all.Go(func() {
@@ -56,7 +56,7 @@ func (svc *service) listTasks(ctx context.Context, who Actor, key string) (list 
 }
 
 func (svc *service) findTask(ctx context.Context, who Actor, key, id string) (queueTask, error) {
-	q, err := svc.openFor(&who, key, Record{Action: Look})
+	q, err := svc.openFor(&who, key, Record{Action: ActionLook})
 	if err != nil {
 		return queueTask{}, err
 	}
@@ -93,7 +93,7 @@ func (svc *service) redactTask(who Actor, q *openQueue, t deadletter.Task) queue
 // redactDiff returns the changes of an edit as a user may see them. If a body may be hidden, its checksum is, too,
 // because the checksum of a short body reveals it.
 func (svc *service) redactDiff(who Actor, q *openQueue, was *deadletter.Diff) *deadletter.Diff {
-	if was == nil || who.Role >= Reader && svc.cfg.Redact == nil {
+	if was == nil || who.Role >= RoleReader && svc.cfg.Redact == nil {
 		return was
 	}
 	shown := *was
@@ -104,7 +104,7 @@ func (svc *service) redactDiff(who Actor, q *openQueue, was *deadletter.Diff) *d
 	for i := range shown.Headers {
 		h := &shown.Headers[i]
 		h.Before, h.After = svc.redactHeaderValues(who, q, h.Name, h.Before), svc.redactHeaderValues(who, q, h.Name, h.After)
-		if who.Role < Reader {
+		if who.Role < RoleReader {
 			h.Name = hiddenText
 		}
 	}
@@ -115,7 +115,7 @@ func (svc *service) redactHeaderValues(who Actor, q *openQueue, name string, val
 	shown := make([][]byte, len(values))
 	for i, v := range values {
 		shown[i] = []byte(hiddenText)
-		if who.Role >= Reader {
+		if who.Role >= RoleReader {
 			shown[i], _ = svc.redact(Part{Kind: PartHeader, Name: name, Value: v, DLQ: q.info})
 		}
 	}

@@ -13,10 +13,10 @@ var errNoCommands = invalidInput("waiting messages cannot be released or cancell
 // commandAction returns the action for a kind of command.
 func commandAction(kind deadletter.CommandKind) (Action, error) {
 	switch kind {
-	case deadletter.ReleaseWaiting:
-		return Release, nil
-	case deadletter.CancelWaiting:
-		return CancelWaiting, nil
+	case deadletter.CommandRelease:
+		return ActionRelease, nil
+	case deadletter.CommandCancel:
+		return ActionCancelWaiting, nil
 	default:
 		return "", invalidInput("waiting messages can be released or cancelled, and not %q", truncate(string(kind), 40))
 	}
@@ -32,7 +32,7 @@ func (q *openQueue) commander() (Commander, error) {
 
 // listCommands returns the commands that were sent. It is only for users who may send them.
 func (svc *service) listCommands(ctx context.Context, who Actor, key string) ([]deadletter.Command, error) {
-	if err := svc.requireRight(who, key, Release); err != nil {
+	if err := svc.requireRight(who, key, ActionRelease); err != nil {
 		return nil, err
 	}
 	q, who, err := svc.findQueue(who, key)

@@ -98,7 +98,7 @@ func (s *stub) Scan(_ context.Context, from deadletter.From) (deadletter.Scan, e
 	defer s.mu.Unlock()
 	s.scans++
 	scan := &stubScan{s: s}
-	if from == deadletter.Tail && s.tail > 0 {
+	if from == deadletter.FromTail && s.tail > 0 {
 		scan.at = s.n - s.tail
 	}
 	return scan, cmp.Or(s.err, s.scanErr)

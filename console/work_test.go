@@ -56,7 +56,7 @@ func TestACauseIsReplayed(t *testing.T) {
 		}
 		b.Wait()
 		<-time.After(20 * time.Second)
-		list, _, err := c.svc.listTasks(t.Context(), Actor{Name: "ann", Role: Viewer}, "")
+		list, _, err := c.svc.listTasks(t.Context(), Actor{Name: "ann", Role: RoleViewer}, "")
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%d tasks: %v", len(list), err)
 		}
@@ -120,7 +120,7 @@ func TestACanaryThatComesBackStopsTheReplay(t *testing.T) {
 		task := follow(t, c, "replay", form)
 		b.Wait()
 		<-time.After(time.Minute)
-		list, _, err := c.svc.listTasks(t.Context(), Actor{Role: Viewer}, "")
+		list, _, err := c.svc.listTasks(t.Context(), Actor{Role: RoleViewer}, "")
 		if err != nil || len(list) != 1 || list[0].Status != deadletter.StatusStopped {
 			t.Fatalf("the tasks are %+v: %v", list, err)
 		}

@@ -19,10 +19,10 @@ func TestTheAgeOfAReplayedMessageCountsFromItsReplay(t *testing.T) {
 	}}
 	st := deadletter.ReplayState(dead, deadletter.Info{Group: "billing", Origin: "orders"})
 	policy := redeliver.Policy{MaxRetries: 3, MaxAge: time.Hour}
-	if dec := policy.Decide(st, errors.New("declined"), time.Now()); dec.Action != redeliver.RetryLater {
+	if dec := policy.Decide(st, errors.New("declined"), time.Now()); dec.Action != redeliver.ActionRetryLater {
 		t.Errorf("the first failure of a replayed message is answered with %s (%s), want a retry", dec.Action, dec.State.Error)
 	}
-	if dec := policy.Decide(st, errors.New("declined"), began.Add(61*time.Minute)); dec.Action != redeliver.DeadLetter || dec.State.Reason != redeliver.ReasonExpired {
+	if dec := policy.Decide(st, errors.New("declined"), began.Add(61*time.Minute)); dec.Action != redeliver.ActionDeadLetter || dec.State.Reason != redeliver.ReasonExpired {
 		t.Errorf("an hour later it is answered with %s (%s), want that it has expired", dec.Action, dec.State.Reason)
 	}
 }

@@ -11,12 +11,12 @@ import (
 // yield returns false, after limit messages (0: no limit), at the end that the DLQ had at the call,
 // or when ctx ends. [Info.ReadEffect] describes the effect of reading.
 func Browse(ctx context.Context, q Queue, f Filter, limit int, yield func(*Message) bool) error {
-	return browseFrom(ctx, q, Start, f, limit, yield)
+	return browseFrom(ctx, q, FromStart, f, limit, yield)
 }
 
 // BrowseTail is [Browse] for the latest messages only: it begins at [Tail].
 func BrowseTail(ctx context.Context, q Queue, f Filter, yield func(*Message) bool) error {
-	return browseFrom(ctx, q, Tail, f, 0, yield)
+	return browseFrom(ctx, q, FromTail, f, 0, yield)
 }
 
 func browseFrom(ctx context.Context, q Queue, from From, f Filter, limit int, yield func(*Message) bool) error {

@@ -40,7 +40,7 @@ func newCanaryWatch(ctx context.Context, r *runner) (*canaryWatch, error) {
 	if claim, ok := r.claim.(*driverClaim); ok && claim.q.hides() {
 		return w, nil
 	}
-	scan, err := r.claim.Scan(ctx, End)
+	scan, err := r.claim.Scan(ctx, FromEnd)
 	w.scan = scan
 	return w, err
 }
@@ -160,7 +160,7 @@ func (w *canaryWatch) countReturnedInAll(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, finish(ctx, s.Close)) }()
-	all, err := claim.q.openScan(ctx, s, claim.holder, Start, true)
+	all, err := claim.q.openScan(ctx, s, claim.holder, FromStart, true)
 	if err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func (c *driverClaim) Requested(ctx context.Context, task string) (r Request, er
 	}
 	state, err := c.q.Load(ctx)
 	if err != nil || state[requestPrefix+task] == nil {
-		return NoRequest, err
+		return RequestNone, err
 	}
 	err = json.Unmarshal(state[requestPrefix+task], &r)
 	return r, err

@@ -64,7 +64,7 @@ func tasksIn(state driver.State) (all []Task) {
 // Request implements [Queue].
 func (q *driverQueue) Request(ctx context.Context, task string, r Request) error {
 	e := driver.Entry{Key: requestPrefix + task}
-	if r != NoRequest {
+	if r != RequestNone {
 		e = entryOf(e.Key, r)
 	}
 	return q.Append(ctx, e)

@@ -64,7 +64,7 @@ func Edit(ctx context.Context, q Queue, c EditOptions) (Task, error) {
 }
 
 func sendEdited(ctx context.Context, claim Claim, t *Task, c *EditOptions) (err error) {
-	scan, err := claim.Scan(ctx, Start)
+	scan, err := claim.Scan(ctx, FromStart)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func sendEdited(ctx context.Context, claim Claim, t *Task, c *EditOptions) (err 
 	defer cancel()
 	done := *t
 	done.Counts.Edited = 1
-	if err := claim.Settle(ctx, done, []Settlement{{Message: m, Outcome: Edited}}); err != nil {
+	if err := claim.Settle(ctx, done, []Settlement{{Message: m, Outcome: OutcomeEdited}}); err != nil {
 		return err
 	}
 	*t = done

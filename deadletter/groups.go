@@ -56,7 +56,7 @@ func Groups(ctx context.Context, q Queue, f Filter) (Summary, error) {
 	if err := f.check(); err != nil {
 		return Summary{}, err
 	}
-	scan, err := q.Scan(ctx, Start)
+	scan, err := q.Scan(ctx, FromStart)
 	if err != nil {
 		return Summary{}, err
 	}

@@ -16,11 +16,11 @@ const (
 
 // The outcomes. With the first three the message leaves the DLQ. With the others it stays.
 const (
-	Replayed = driver.Replayed // a copy is confirmed for its group
-	Edited   = driver.Edited   // an edited copy is confirmed for its group
-	Purged   = driver.Purged   // somebody removed it
-	Skipped  = driver.Skipped  // was replayed too often already
-	Refused  = driver.Refused  // has a Mismatch, or the broker refused it
+	OutcomeReplayed = driver.OutcomeReplayed // a copy is confirmed for its group
+	OutcomeEdited   = driver.OutcomeEdited   // an edited copy is confirmed for its group
+	OutcomePurged   = driver.OutcomePurged   // somebody removed it
+	OutcomeSkipped  = driver.OutcomeSkipped  // was replayed too often already
+	OutcomeRefused  = driver.OutcomeRefused  // has a Mismatch, or the broker refused it
 )
 
 // Settlement is the outcome of one message.

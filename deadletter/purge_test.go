@@ -52,7 +52,7 @@ func TestAPurgeNeverRemovesMoreThanWasExpected(t *testing.T) {
 	p.Window = 2
 	p.Report.Progress = func(now deadletter.Task) {
 		if now.Counts.Purged == 2 {
-			h.requests[now.ID] = deadletter.PauseRequest
+			h.requests[now.ID] = deadletter.RequestPause
 		}
 	}
 	task, err := deadletter.Purge(t.Context(), h, p)

@@ -64,10 +64,10 @@ type (
 
 // The values of From.
 const (
-	Start = driver.Start
-	End   = driver.End
+	FromStart = driver.FromStart
+	FromEnd   = driver.FromEnd
 	// Tail is a few thousand messages before the end on Kafka, Start on other brokers.
-	Tail = driver.Tail
+	FromTail = driver.FromTail
 )
 
 // NoReadEffect is the ReadEffect of an Info if reading has no effect and needs no confirmation.
@@ -116,9 +116,9 @@ type Request string
 
 // The requests. The empty one means to continue.
 const (
-	NoRequest     Request = ""
-	PauseRequest  Request = "pause"
-	CancelRequest Request = "cancel"
+	RequestNone   Request = ""
+	RequestPause  Request = "pause"
+	RequestCancel Request = "cancel"
 )
 
 // Sentinels for errors.Is.

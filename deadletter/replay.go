@@ -143,8 +143,8 @@ func endPause(ctx context.Context, q Queue, claim Claim, t *Task) error {
 	if err != nil {
 		return err
 	}
-	if r != CancelRequest {
-		return q.Request(ctx, t.ID, NoRequest)
+	if r != RequestCancel {
+		return q.Request(ctx, t.ID, RequestNone)
 	}
 	t.end(StatusCancelled, t.Note)
 	return errors.Join(fmt.Errorf("task %s was cancelled, and cannot be resumed", t.ID), claim.Save(ctx, *t))
@@ -178,7 +178,7 @@ func DryRun(ctx context.Context, q Queue, r ReplayOptions) (Forecast, error) {
 	if err := errors.Join(ps.Err(), r.Filter.check()); err != nil {
 		return f, err
 	}
-	scan, err := q.Scan(ctx, Start)
+	scan, err := q.Scan(ctx, FromStart)
 	if err != nil {
 		return f, err
 	}
@@ -189,11 +189,11 @@ func DryRun(ctx context.Context, q Queue, r ReplayOptions) (Forecast, error) {
 		}
 		f.Matched++
 		switch outcomeOfReplay(r.MaxReplays, m) {
-		case Replayed:
+		case OutcomeReplayed:
 			f.Replay++
-		case Skipped:
+		case OutcomeSkipped:
 			f.Skip++
-		case Refused:
+		case OutcomeRefused:
 			f.Refuse++
 			if len(f.Refusals) < maxRefusals {
 				f.Refusals = append(f.Refusals, fmt.Sprintf("%s: %s", m.Position, m.Mismatch))
@@ -208,10 +208,10 @@ func DryRun(ctx context.Context, q Queue, r ReplayOptions) (Forecast, error) {
 func outcomeOfReplay(maxReplays int, m *Message) Outcome {
 	switch {
 	case m.Mismatch != "":
-		return Refused
+		return OutcomeRefused
 	case m.State.Replays >= maxReplays:
-		return Skipped
+		return OutcomeSkipped
 	default:
-		return Replayed
+		return OutcomeReplayed
 	}
 }

@@ -122,7 +122,7 @@ func (r *runner) openScan(ctx context.Context) error {
 		r.scan, r.opened = newLocatedScan(r.located.Messages), time.Now()
 		return nil
 	}
-	scan, err := r.claim.Scan(ctx, Start)
+	scan, err := r.claim.Scan(ctx, FromStart)
 	if err == nil {
 		r.scan, r.opened = scan, time.Now()
 	}
@@ -240,7 +240,7 @@ func (r *runner) outcome(m *Message) Outcome {
 	if r.task.Kind == KindReplay {
 		return outcomeOfReplay(r.task.MaxReplays, m)
 	}
-	return Purged
+	return OutcomePurged
 }
 
 // isLater reports whether a message arrived after the messages were counted for Expect or, without a count, after the task was
@@ -269,7 +269,7 @@ func (r *runner) settle(ctx context.Context, batch []*Message, stay []Settlement
 		out, stay, failed = r.send(ctx, batch, stay)
 	} else {
 		for _, m := range batch {
-			out = append(out, Settlement{Message: m, Outcome: Purged})
+			out = append(out, Settlement{Message: m, Outcome: OutcomePurged})
 		}
 	}
 	if len(out)+len(stay) > 0 {
@@ -338,7 +338,7 @@ func (r *runner) reportResults(done []Settlement) {
 	if r.report.Result != nil {
 		for _, s := range done {
 			why := s.why
-			if s.Outcome == Refused {
+			if s.Outcome == OutcomeRefused {
 				why = cmp.Or(why, s.Message.Mismatch)
 			}
 			r.report.Result(Result{ID: s.Message.ID, Position: s.Message.Position, Outcome: s.Outcome, Why: why})
@@ -363,10 +363,10 @@ func (r *runner) send(ctx context.Context, batch []*Message, stay []Settlement) 
 			if r.watch != nil {
 				r.watch.addSent(m)
 			}
-			out = append(out, Settlement{Message: m, Outcome: Replayed})
+			out = append(out, Settlement{Message: m, Outcome: OutcomeReplayed})
 		case errors.Is(err, driver.ErrRefused):
 			r.task.Note = fmt.Sprintf("the message at %s was refused: %v", m.Position, err)
-			stay = append(stay, Settlement{Message: m, Outcome: Refused, why: err.Error()})
+			stay = append(stay, Settlement{Message: m, Outcome: OutcomeRefused, why: err.Error()})
 		default:
 			failed = fmt.Errorf("replaying the message at %s of %s to %s: %w", m.Position, r.task.DLQ, r.q.Info().ReplayTo, err)
 		}

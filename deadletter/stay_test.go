@@ -18,7 +18,7 @@ func TestAMessageThatWasReplayedTooOftenStays(t *testing.T) {
 	q.messages[1].State.Replays, q.messages[4].State.Replays = 3, 4
 	var skipped []string
 	r := deadletter.ReplayOptions{Who: "ann", Why: "test", Window: 2, Report: deadletter.Report{Result: func(one deadletter.Result) {
-		if one.Outcome == deadletter.Skipped {
+		if one.Outcome == deadletter.OutcomeSkipped {
 			skipped = append(skipped, one.ID)
 		}
 	}}}

@@ -107,7 +107,7 @@ func TestARequestEndsTheWaitForARateOrACanary(t *testing.T) {
 		h, began := newFakeDLQ(3), time.Now()
 		r.Report.Progress = func(now deadletter.Task) {
 			if now.Counts.Replayed == 1 {
-				h.requests[now.ID] = deadletter.PauseRequest
+				h.requests[now.ID] = deadletter.RequestPause
 			}
 		}
 		task, err := deadletter.Replay(t.Context(), h, r)

@@ -30,9 +30,9 @@ func (s *stopRequests) check(ctx context.Context, t *Task) error {
 	}
 	s.checked = time.Now()
 	switch {
-	case r == CancelRequest:
+	case r == RequestCancel:
 		return &ending{StatusCancelled, "by request"}
-	case r == PauseRequest && t.Kind.whyNotResumable() == "":
+	case r == RequestPause && t.Kind.whyNotResumable() == "":
 		return &ending{StatusPaused, "by request"}
 	default:
 		return nil

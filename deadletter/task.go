@@ -62,15 +62,15 @@ type Counts struct {
 // count adds an outcome.
 func (c *Counts) count(o Outcome) {
 	switch o {
-	case Replayed:
+	case OutcomeReplayed:
 		c.Replayed++
-	case Edited:
+	case OutcomeEdited:
 		c.Edited++
-	case Purged:
+	case OutcomePurged:
 		c.Purged++
-	case Skipped:
+	case OutcomeSkipped:
 		c.Skipped++
-	case Refused:
+	case OutcomeRefused:
 		c.Refused++
 	}
 }
@@ -182,13 +182,13 @@ func Lookup(ctx context.Context, q Queue, id string) (Task, error) {
 // recorded; the task's status shows when the task is paused. Pause refuses imports and edits, which
 // could not be resumed.
 func Pause(ctx context.Context, q Queue, id string) error {
-	return sendRequest(ctx, q, id, PauseRequest)
+	return sendRequest(ctx, q, id, RequestPause)
 }
 
 // Cancel ends a task so that it cannot be resumed. It asks the runner of the task to stop; a task without a runner is
 // cancelled at once. Messages that the task has replayed stay replayed.
 func Cancel(ctx context.Context, q Queue, id, who string) error {
-	if err := sendRequest(ctx, q, id, CancelRequest); err != nil {
+	if err := sendRequest(ctx, q, id, RequestCancel); err != nil {
 		return err
 	}
 	claim, err := q.Claim(ctx, Holder{Who: who, Task: id})
@@ -215,7 +215,7 @@ func sendRequest(ctx context.Context, q Queue, id string, r Request) error {
 	if !t.Unfinished() {
 		return fmt.Errorf("task %s of %s is %s already", id, t.DLQ, t.Status)
 	}
-	if why := t.Kind.whyNotResumable(); why != "" && r == PauseRequest {
+	if why := t.Kind.whyNotResumable(); why != "" && r == RequestPause {
 		return fmt.Errorf("task %s is of the kind %s, and is not paused because it could not be resumed: %s", id, t.Kind, why)
 	}
 	return q.Request(ctx, id, r)

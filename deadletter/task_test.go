@@ -81,7 +81,7 @@ func TestAnImportIsNotPaused(t *testing.T) {
 			if err := deadletter.Pause(t.Context(), h, id); err == nil || !strings.Contains(err.Error(), "could not be resumed") {
 				t.Errorf("Pause returned %v", err)
 			}
-			h.requests[id] = deadletter.PauseRequest // recorded by an older version
+			h.requests[id] = deadletter.RequestPause // recorded by an older version
 		})
 		if err != nil || task.Status != deadletter.StatusDone || len(h.messages) != 1200 {
 			t.Errorf("it ended as %s, and %d are there: %v", task.Status, len(h.messages), err)

@@ -38,8 +38,8 @@ type CommandKind string
 
 // The kinds of commands.
 const (
-	ReleaseWaiting CommandKind = "release" // they are due at once
-	CancelWaiting  CommandKind = "cancel"  // they go to the DLQ, invalidated, when they are due
+	CommandRelease CommandKind = "release" // they are due at once
+	CommandCancel  CommandKind = "cancel"  // they go to the DLQ, invalidated, when they are due
 )
 
 // WaitingFilter selects waiting messages. All fields that are set must match.
@@ -96,13 +96,13 @@ func NewCommand(c Command) (Command, error) {
 // Check returns all problems of a command.
 func (c *Command) Check() error {
 	var ps redeliver.Problems
-	if c.Kind != ReleaseWaiting && c.Kind != CancelWaiting {
+	if c.Kind != CommandRelease && c.Kind != CommandCancel {
 		ps.Add("Kind", fmt.Sprintf("%q", c.Kind), "must be release or cancel")
 	}
 	if c.Filter.All() != c.Everything {
 		ps.Add("Everything", c.Everything, "must be set if and only if the filter matches everything")
 	}
-	if c.Kind == ReleaseWaiting && !c.Filter.Filter.All() {
+	if c.Kind == CommandRelease && !c.Filter.Filter.All() {
 		ps.Add("Filter.Filter", "set", "must not be set: a release takes whole levels. To take single messages out, cancel them and replay them from the DLQ")
 	}
 	return errors.Join(ps.Err(), c.Filter.Check())

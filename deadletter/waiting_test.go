@@ -12,7 +12,7 @@ import (
 
 func command(t *testing.T, c deadletter.Command) deadletter.Command {
 	t.Helper()
-	c.Kind, c.Who, c.Why = deadletter.CancelWaiting, "ann", "test"
+	c.Kind, c.Who, c.Why = deadletter.CommandCancel, "ann", "test"
 	made, err := deadletter.NewCommand(c)
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestAnInvalidCommandIsRefused(t *testing.T) {
 		}
 	}
 	for _, c := range []deadletter.Command{{}, {Everything: true, Filter: deadletter.WaitingFilter{Levels: []string{"1h"}}}} {
-		c.Kind, c.Who, c.Why = deadletter.CancelWaiting, "ann", "test"
+		c.Kind, c.Who, c.Why = deadletter.CommandCancel, "ann", "test"
 		if _, err := deadletter.NewCommand(c); err == nil || !strings.Contains(err.Error(), "Everything") {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -113,7 +113,7 @@ func TestAnInvalidCommandIsRefused(t *testing.T) {
 func TestAReleaseOfSingleMessagesIsRefused(t *testing.T) {
 	t.Parallel()
 	for levels, f := range map[string]deadletter.Filter{"": {IDs: []string{"7"}}, "1h": {Key: []byte("k")}} {
-		c := deadletter.Command{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Filter: f}}
+		c := deadletter.Command{Kind: deadletter.CommandRelease, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Filter: f}}
 		if levels != "" {
 			c.Filter.Levels = []string{levels}
 		}
@@ -121,7 +121,7 @@ func TestAReleaseOfSingleMessagesIsRefused(t *testing.T) {
 			t.Errorf("%+v: %v", f, err)
 		}
 	}
-	whole := deadletter.Command{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: []string{"1h", "10m"}}}
+	whole := deadletter.Command{Kind: deadletter.CommandRelease, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: []string{"1h", "10m"}}}
 	if c, err := deadletter.NewCommand(whole); err != nil || !c.Filter.MatchLevel(time.Hour) || c.Filter.MatchLevel(time.Minute) || c.Filter.MatchLevel(0) {
 		t.Errorf("%+v: %v", c, err)
 	}

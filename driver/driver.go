@@ -44,11 +44,11 @@ type Step uint8
 
 // The steps.
 const (
-	Handle     Step = iota // its handler runs
-	Hop                    // it is written to a Level again: it is not due, or its present place is the wrong one
-	Publish                // it is a delayed publish: it is written to its Topic
-	Isolate                // it may have crashed its process: it is written to Suspects
-	DeadLetter             // it is written to the DLQ, because of Message.Err
+	StepHandle     Step = iota // its handler runs
+	StepHop                    // it is written to a Level again: it is not due, or its present place is the wrong one
+	StepPublish                // it is a delayed publish: it is written to its Topic
+	StepIsolate                // it may have crashed its process: it is written to Suspects
+	StepDeadLetter             // it is written to the DLQ, because of Message.Err
 )
 
 // Place is where a Store writes a message.
@@ -56,10 +56,10 @@ type Place uint8
 
 // The places.
 const (
-	Level    Place = iota // a level, where it waits until State.Due
-	Topic                 // its origin, as a new message, without redeliver's headers
-	Suspects              // the place of messages that may have crashed their process, which run one at a time
-	DLQ                   // the dead-letter queue
+	PlaceLevel    Place = iota // a level, where it waits until State.Due
+	PlaceTopic                 // its origin, as a new message, without redeliver's headers
+	PlaceSuspects              // the place of messages that may have crashed their process, which run one at a time
+	PlaceDLQ                   // the dead-letter queue
 )
 
 // Message is one record on its way through this process. The engine makes it with Record set, and Source.Parse sets the
@@ -87,7 +87,7 @@ type Message[R any] struct {
 	// InPlace reports whether the message waits until Until at the head of its key: no message behind it begins until it
 	// is settled.
 	InPlace bool
-	// Displaced reports, in a subscription with Blocking order, whether the message has lost its place in the origin: it
+	// Displaced reports, in a subscription with OrderBlocking, whether the message has lost its place in the origin: it
 	// waits on a level, as in other orders.
 	Displaced bool
 	// State is the state with which the message came, as package delayqueue read it, or the state that the source kept

@@ -28,7 +28,7 @@ type BatchConfig = engine.BatchConfig
 // values of Subscribe's context, or none for messages of other subscribers. The values of a message's context, such as
 // its state, are only in the message's own context. The function must be safe for concurrent use if Concurrency is
 // above 1.
-type BatchFunc func(ctx context.Context, b *MessageBatch) error
+type BatchHandler func(ctx context.Context, b *MessageBatch) error
 
 // Batch returns a handler that handles many messages at once:
 //
@@ -54,7 +54,7 @@ type BatchFunc func(ctx context.Context, b *MessageBatch) error
 // back: the sink gets a SubscriptionChanged ("batches refused"), and the messages of the subscription are not handled and stay
 // unacked. An invalid config and a nil fn are a
 // [redeliver.ConfigError].
-func Batch(config BatchConfig, fn BatchFunc) (message.NoPublishHandlerFunc, error) {
+func Batch(config BatchConfig, fn BatchHandler) (message.NoPublishHandlerFunc, error) {
 	var ps redeliver.Problems
 	config.Check(&ps)
 	if fn == nil {
@@ -74,7 +74,7 @@ func Batch(config BatchConfig, fn BatchFunc) (message.NoPublishHandlerFunc, erro
 // batches has the state of one call of Batch: a gatherer for each subscription.
 type batches struct {
 	config BatchConfig
-	fn     BatchFunc
+	fn     BatchHandler
 	all    sync.Map   // of *gatherer, by *engine.Subscription
 	mu     sync.Mutex // locked to add to all
 }

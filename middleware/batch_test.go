@@ -64,7 +64,7 @@ func publish(b *redelivertest.Broker, ids ...string) {
 	}
 }
 
-func index(b *redelivertest.Broker, p redeliver.Policy, c middleware.BatchConfig, fn middleware.BatchFunc) *redelivertest.Subscription {
+func index(b *redelivertest.Broker, p redeliver.Policy, c middleware.BatchConfig, fn middleware.BatchHandler) *redelivertest.Subscription {
 	return b.Open(redelivertest.Config{Group: "search", Policy: p}).Handle("documents", must(middleware.Batch(c, fn)))
 }
 
@@ -285,7 +285,7 @@ func TestBatchOfOtherMessages(t *testing.T) {
 }
 
 func TestBatchRefusesBadConfigurations(t *testing.T) {
-	refused := func(c middleware.BatchConfig, fn middleware.BatchFunc) error {
+	refused := func(c middleware.BatchConfig, fn middleware.BatchHandler) error {
 		_, err := middleware.Batch(c, fn)
 		return err
 	}

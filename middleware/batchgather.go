@@ -7,13 +7,13 @@ import (
 
 // gatherer makes the batches of one subscription.
 type gatherer struct {
-	fn      BatchFunc
+	fn      BatchHandler
 	batches *engine.Batches
 	refused error // not nil: no message of the subscription is handled
 }
 
 // newGatherer returns a gatherer; sub is nil for messages that no subscriber of redeliver delivered.
-func newGatherer(c BatchConfig, fn BatchFunc, sub *engine.Subscription) *gatherer {
+func newGatherer(c BatchConfig, fn BatchHandler, sub *engine.Subscription) *gatherer {
 	g := &gatherer{fn: fn}
 	g.batches = engine.NewBatches(c, sub, g.callBatch)
 	if sub == nil {

@@ -462,7 +462,7 @@ func TestEveryMessageOfABatchHasOneAnswer(t *testing.T) {
 }
 
 // A middleware within Retry may handle a message again, in another batch. An answer in the first batch must not count as the answer
-// of the second one too: in Blocking order a function that hangs there would keep its message forever.
+// of the second one too: with OrderBlocking a function that hangs there would keep its message forever.
 func TestASecondBatchOfAnAttemptHasItsOwnTimeout(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		release := make(chan struct{})
@@ -484,7 +484,7 @@ func TestASecondBatchOfAnAttemptHasItsOwnTimeout(t *testing.T) {
 			return nil
 		}
 		orders := b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{
-			Timeout: 10 * second, MaxRetries: redeliver.NoRetries, Order: redeliver.Blocking,
+			Timeout: 10 * second, MaxRetries: redeliver.NoRetries, Order: redeliver.OrderBlocking,
 		}}).Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 1, Timeout: second}, fn)), twice)
 		publish(b, "a")
 		<-time.After(minute)

@@ -27,7 +27,7 @@ type dedupBatches struct {
 
 // openDedupBatches calls fn, which may be nil, for batches of up to config.Size.
 func openDedupBatches(
-	b *redelivertest.Broker, p redeliver.Policy, config middleware.BatchConfig, dedup middleware.DedupConfigOf[redeliver.Message], fn middleware.BatchFunc,
+	b *redelivertest.Broker, p redeliver.Policy, config middleware.BatchConfig, dedup middleware.DedupConfigOf[redeliver.Message], fn middleware.BatchHandler,
 ) *dedupBatches {
 	s := &dedupBatches{batchLog: batchLog{b: b}}
 	dedup.Skipped = func(m redeliver.Message) {
@@ -57,7 +57,7 @@ func (s *dedupBatches) wantSkipped(t *testing.T, want ...string) {
 }
 
 // onFirst answers the first attempts of one message.
-func onFirst(id string, answer func(*middleware.BatchMessage)) middleware.BatchFunc {
+func onFirst(id string, answer func(*middleware.BatchMessage)) middleware.BatchHandler {
 	return func(_ context.Context, mb *middleware.MessageBatch) error {
 		for _, m := range mb.Messages {
 			if m.UUID == id && m.State().Attempt() == 1 {
@@ -154,7 +154,7 @@ func TestDedupBatchWithCopies(t *testing.T) {
 func TestDedupBatchesWithCopiesOfEachOther(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		first := func(m redeliver.Message) string { return string(m.Body[:1]) }
-		s := openDedupBatches(b, redeliver.Policy{Order: redeliver.Unordered}, middleware.BatchConfig{Size: 2, Concurrency: 2},
+		s := openDedupBatches(b, redeliver.Policy{Order: redeliver.OrderNone}, middleware.BatchConfig{Size: 2, Concurrency: 2},
 			middleware.DedupConfigOf[redeliver.Message]{ID: first}, func(context.Context, *middleware.MessageBatch) error {
 				<-time.After(second)
 				return nil
@@ -170,7 +170,7 @@ func TestDedupBatchesWithCopiesOfEachOther(t *testing.T) {
 // after the earlier one.
 func TestDedupBatchDoesNotMarkAnIgnoredAnswer(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		policy := redeliver.Policy{Order: redeliver.PerKey, Backoff: redeliver.Fixed(minute)}
+		policy := redeliver.Policy{Order: redeliver.OrderThroughRetries, Backoff: redeliver.Fixed(minute)}
 		s := openDedupBatches(b, policy, middleware.BatchConfig{Size: 3}, middleware.DedupConfigOf[redeliver.Message]{}, onFirst("1", func(m *middleware.BatchMessage) { m.Retry() }))
 		var all []*message.Message
 		for _, id := range []string{"1", "2", "3"} {

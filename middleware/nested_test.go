@@ -46,7 +46,7 @@ func TestARetryWithinAnotherIsOneAttempt(t *testing.T) {
 	})
 }
 
-// In Blocking order a message whose time was over before it joined its batch has timed out.
+// With OrderBlocking a message whose time was over before it joined its batch has timed out.
 func TestABatchMessageMayTimeOutBeforeItsBatch(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		slow := func(h message.HandlerFunc) message.HandlerFunc {
@@ -56,7 +56,7 @@ func TestABatchMessageMayTimeOutBeforeItsBatch(t *testing.T) {
 			}
 		}
 		orders := b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{
-			Order: redeliver.Blocking, Timeout: second, MaxRetries: redeliver.NoRetries,
+			Order: redeliver.OrderBlocking, Timeout: second, MaxRetries: redeliver.NoRetries,
 		}}).Handle("documents", must(middleware.Batch(middleware.BatchConfig{Timeout: hour}, func(context.Context, *middleware.MessageBatch) error { return nil })), slow)
 		publish(b, "a")
 		if got := orders.Outcome("a"); got.State.Reason != redeliver.ReasonTimeout {

@@ -160,5 +160,5 @@ func endsMessage(ctx context.Context, err error) bool {
 	if d == nil || d.Lost() {
 		return false
 	}
-	return d.Sub().Decide(d.State(), err, time.Now()).Action == redeliver.DeadLetter
+	return d.Sub().Decide(d.State(), err, time.Now()).Action == redeliver.ActionDeadLetter
 }

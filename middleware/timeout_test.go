@@ -86,7 +86,7 @@ func TestHandlerThatNeverReturns(t *testing.T) {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 			orders := read(t, b, redelivertest.Config{Policy: redeliver.Policy{Timeout: second, Backoff: redeliver.Fixed(24 * hour)}})
 			release := make(chan struct{})
-			restore := orders.RefuseWrites(redelivertest.Levels)
+			restore := orders.RefuseWrites(redelivertest.PlaceLevels)
 			msg := orders.deliver("1")
 			done := run(middleware.Retry()(func(msg *message.Message) ([]*message.Message, error) {
 				<-release
@@ -132,7 +132,7 @@ func TestPromptHandlerIsNotAckedBeforeTheConfirmation(t *testing.T) {
 			<-msg.Context().Done()
 			return nil
 		})
-		restore := orders.RefuseWrites(redelivertest.Levels)
+		restore := orders.RefuseWrites(redelivertest.PlaceLevels)
 		b.Publish("orders", published("1"))
 		<-time.After(20 * second)
 		c.Kill()

@@ -28,7 +28,7 @@ type batchLog struct {
 }
 
 // handler returns the batch function of a process that dies when killed returns true.
-func (l *batchLog) handler(killed func() bool) middleware.BatchFunc {
+func (l *batchLog) handler(killed func() bool) middleware.BatchHandler {
 	return func(_ context.Context, mb *middleware.MessageBatch) error {
 		l.mu.Lock()
 		if killed() {
@@ -92,7 +92,7 @@ func runBatchesOfARouter(t *testing.T, b *redelivertest.Broker, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	l := &batchLog{rand: r, own: r.IntN(2) == 0, bad: map[string]int{}, runs: map[string]int{}, success: map[string]int{}}
 	policy := redeliver.Policy{
-		MaxRetries: 1 + r.IntN(4), Backoff: redeliver.Fixed(time.Second), Order: []redeliver.Order{redeliver.KeyOrder, redeliver.PerKey, redeliver.Blocking}[r.IntN(3)],
+		MaxRetries: 1 + r.IntN(4), Backoff: redeliver.Fixed(time.Second), Order: []redeliver.Order{redeliver.OrderFirstAttempts, redeliver.OrderThroughRetries, redeliver.OrderBlocking}[r.IntN(3)],
 		MaxCrashes: 100, Outage: redeliver.Outage{Off: true},
 	}
 	config := middleware.BatchConfig{Size: 2 + r.IntN(9), Timeout: time.Duration(1+r.IntN(200)) * time.Millisecond, Concurrency: 1 + r.IntN(4)}
@@ -138,7 +138,7 @@ func runBatchesOfARouter(t *testing.T, b *redelivertest.Broker, seed uint64) {
 		if got.Committed == always[id(i)] {
 			t.Errorf("%s: %s, want it dead %t", id(i), got, always[id(i)])
 		}
-		waits, keeps := 0, policy.Order != redeliver.KeyOrder
+		waits, keeps := 0, policy.Order != redeliver.OrderFirstAttempts
 		if keeps { // for each earlier one of its key that failed
 			waits = 1000
 		}

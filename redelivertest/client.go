@@ -79,10 +79,10 @@ func (c Config) validate() error {
 		ps.Add("Group", `""`, "it is required")
 	}
 	ps.CheckPolicy("Policy", c.Policy)
-	ps.CheckOrder("Policy", c.Policy, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
+	ps.CheckOrder("Policy", c.Policy, redeliver.OrderFirstAttempts, redeliver.OrderNone, redeliver.OrderBlocking, redeliver.OrderThroughRetries)
 	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
 		ps.CheckPolicy(fmt.Sprintf("Topics[%q]", topic), c.Topics[topic])
-		ps.CheckOrder(fmt.Sprintf("Topics[%q]", topic), c.Topics[topic], redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
+		ps.CheckOrder(fmt.Sprintf("Topics[%q]", topic), c.Topics[topic], redeliver.OrderFirstAttempts, redeliver.OrderNone, redeliver.OrderBlocking, redeliver.OrderThroughRetries)
 	}
 	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, 0)
 	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))

@@ -30,8 +30,8 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 	return adaptertest.Harness{
 		Name: "redelivertest",
 		Features: adaptertest.Features{
-			KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, CountsCrashes: true,
-			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true, GroupPause: true, NewPause: true,
+			OrderFirstAttempts: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, CountsCrashes: true,
+			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, OrderThroughRetries: true, GroupPause: true, NewPause: true,
 		},
 		Origin: h.origin, Open: h.open, Put: h.put, PutRetries: h.putBack, DeadLetters: h.dead, Received: seen, Refuse: h.refuse,
 		DLQTopic: func(origin, group string) (topic, reader string) { return dlqOf(origin, group), "audit" },

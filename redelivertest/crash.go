@@ -33,7 +33,7 @@ func (c *Client) nextSuspectLocked() (next *item) {
 		for _, it := range r.q.items {
 			l, locks := r.lockOf(it)
 			waits := locks && ahead[l]
-			if r.sub.Policy.Order == redeliver.PerKey {
+			if r.sub.Policy.Order == redeliver.OrderThroughRetries {
 				waits = r.q.waitsForKeyLocked(it, func(*item) bool { return false })
 			}
 			if ahead[l] = locks; waits {

@@ -46,7 +46,7 @@ func (s *deadSession) Lock(_ context.Context, lock string, h deadletter.Holder) 
 func (s *deadSession) Open(_ context.Context, from deadletter.From) (driver.Reader, error) {
 	r := &deadReader{s: s, from: from}
 	return r, s.d.do(func(q *queue) {
-		if r.end = q.dlqState.written; from == deadletter.End {
+		if r.end = q.dlqState.written; from == deadletter.FromEnd {
 			r.next = r.end
 		}
 	})
@@ -62,7 +62,7 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 		if err := s.d.do(func(q *queue) {
 			if to == driver.ToDLQ {
 				errs[i] = q.addLocked(m)
-			} else if errs[i] = q.refusesLocked(Levels); errs[i] == nil {
+			} else if errs[i] = q.refusesLocked(PlaceLevels); errs[i] == nil {
 				st := deadletter.ReplayState(m, s.d.Info())
 				q.waitLocked(0, recordFrom(m, m.Headers).with(&st), nil, -1)
 			}
@@ -75,7 +75,7 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 
 // addLocked writes a dead letter into the DLQ with the headers that it has.
 func (q *queue) addLocked(m *deadletter.Message) error {
-	if err := q.refusesLocked(DLQ); err != nil {
+	if err := q.refusesLocked(PlaceDLQ); err != nil {
 		return err
 	}
 	rec := recordFrom(m, slices.Concat(m.Headers, m.Foreign))
@@ -127,7 +127,7 @@ func (r *deadReader) Next(_ context.Context, want func(*deadletter.Message) bool
 		if i < len(q.dead) && q.dead[i].n < r.end {
 			r.next = q.dead[i].n + 1
 			m = r.s.d.message(&q.dead[i])
-		} else if r.from == deadletter.End {
+		} else if r.from == deadletter.FromEnd {
 			r.next, r.end = max(r.next, r.end), q.dlqState.written
 		}
 	})

@@ -135,12 +135,12 @@ func TestAnOutageDeadLettersNothing(t *testing.T) {
 		least  int
 		batch  bool
 	}{
-		"no keys":         {guarded(redeliver.KeyOrder), 0, 0, false},
-		"keys":            {guarded(redeliver.KeyOrder), 100, 0, false},
-		"unordered":       {guarded(redeliver.Unordered), 100, 0, false},
-		"per key":         {guarded(redeliver.PerKey), 100, 0, false},
-		"and a throttle":  {guarded(redeliver.KeyOrder), 0, 2, false},
-		"in batches":      {guarded(redeliver.KeyOrder), 0, 0, true},
+		"no keys":         {guarded(redeliver.OrderFirstAttempts), 0, 0, false},
+		"keys":            {guarded(redeliver.OrderFirstAttempts), 100, 0, false},
+		"unordered":       {guarded(redeliver.OrderNone), 100, 0, false},
+		"per key":         {guarded(redeliver.OrderThroughRetries), 100, 0, false},
+		"and a throttle":  {guarded(redeliver.OrderFirstAttempts), 0, 2, false},
+		"in batches":      {guarded(redeliver.OrderFirstAttempts), 0, 0, true},
 		"retries at once": {redeliver.Policy{MaxRetries: 2, Immediate: 2, Backoff: redeliver.Fixed(time.Second)}, 0, 0, false},
 		"no retries":      {redeliver.Policy{MaxRetries: redeliver.NoRetries}, 0, 0, false},
 	} {
@@ -197,7 +197,7 @@ func TestAnOutageDeadLettersNothing(t *testing.T) {
 // Bad messages that came one after another look like an outage. It ends when others succeed between them, so that they are
 // dead-lettered by the policy and the others do not wait for them.
 func TestBadMessagesBetweenOthersEndAnOutage(t *testing.T) {
-	for name, order := range map[string]redeliver.Order{"key order": redeliver.KeyOrder, "unordered": redeliver.Unordered, "per key": redeliver.PerKey} {
+	for name, order := range map[string]redeliver.Order{"key order": redeliver.OrderFirstAttempts, "unordered": redeliver.OrderNone, "per key": redeliver.OrderThroughRetries} {
 		t.Run(name, func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 				s := newShop()
@@ -231,7 +231,7 @@ func TestOneMessageInBlockingOrderIsNoOutage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
 		s.set(errAway)
-		policy := guarded(redeliver.Blocking)
+		policy := guarded(redeliver.OrderBlocking)
 		policy.MaxRetries = 20
 		b.Open(redelivertest.Config{Group: "billing", Policy: policy, Sink: s}).Handle("orders", s.handle)
 		publish(b, "m", 5, 0)
@@ -249,7 +249,7 @@ func TestOneMessageInBlockingOrderIsNoOutage(t *testing.T) {
 func TestPoisonIsNoOutage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
-		b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s, MaxInFlight: 20}).Handle("orders", s.handle)
+		b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.OrderFirstAttempts), Sink: s, MaxInFlight: 20}).Handle("orders", s.handle)
 		for i := 0; i < 1000; i += 10 {
 			s.own[fmt.Sprint("m-", i)] = fmt.Errorf("no such article %d", i)
 		}
@@ -264,7 +264,7 @@ func TestASingleKeyIsNoOutage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
 		s.set(errAway)
-		b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s}).Handle("orders", s.handle)
+		b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.OrderFirstAttempts), Sink: s}).Handle("orders", s.handle)
 		publish(b, "m", 50, 1)
 		b.Wait()
 		s.want(t, 0, 50)
@@ -275,7 +275,7 @@ func TestASingleKeyIsNoOutage(t *testing.T) {
 func TestAnOutageOfTwoErrors(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
-		b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s, MaxInFlight: 20}).Handle("orders", s.handle)
+		b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.OrderFirstAttempts), Sink: s, MaxInFlight: 20}).Handle("orders", s.handle)
 		for i := range 300 {
 			s.own[fmt.Sprint("m-", i)] = errAway
 			if i%2 == 0 {
@@ -299,7 +299,7 @@ func TestProbesThatFailWithAnotherError(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
 		s.set(errAway)
-		b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s, MaxInFlight: 20}).Handle("orders", s.handle)
+		b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.OrderFirstAttempts), Sink: s, MaxInFlight: 20}).Handle("orders", s.handle)
 		publish(b, "m", 200, 0)
 		<-time.After(time.Minute)
 		s.set(errors.New("starting up"))
@@ -325,7 +325,7 @@ func TestProbesThatFailWithAnotherError(t *testing.T) {
 func TestASingleFailingMessageEndsTheOutage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
-		policy := guarded(redeliver.KeyOrder)
+		policy := guarded(redeliver.OrderFirstAttempts)
 		policy.Outage.MinKeys = 2
 		b.Open(redelivertest.Config{Group: "billing", Policy: policy, Sink: s}).Handle("orders", s.handle)
 		s.own["m-0"], s.own["m-1"] = errAway, errAway
@@ -349,7 +349,7 @@ func TestCloseInAnOutage(t *testing.T) {
 		s := newShop()
 		s.set(errAway)
 		for range 2 {
-			client := b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s, MaxInFlight: 50})
+			client := b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.OrderFirstAttempts), Sink: s, MaxInFlight: 50})
 			client.Handle("orders", s.handle)
 			publish(b, fmt.Sprint("m", s.ran()), 100, 10000)
 			<-time.After(time.Minute)
@@ -362,7 +362,7 @@ func TestCloseInAnOutage(t *testing.T) {
 			}
 		}
 		s.set(nil)
-		b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s}).Handle("orders", s.handle)
+		b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.OrderFirstAttempts), Sink: s}).Handle("orders", s.handle)
 		b.Wait()
 		s.want(t, 200, 0, redeliver.ChangeOutage, redeliver.ChangeOutage)
 	})
@@ -372,7 +372,7 @@ func TestCloseInAnOutage(t *testing.T) {
 func TestAnOutageForReceive(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
-		client := b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s})
+		client := b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.OrderFirstAttempts), Sink: s})
 		r, err := middleware.NewReceiver(t.Context(), client.Subscriber(), "orders")
 		if err != nil {
 			t.Fatal(err)
@@ -439,7 +439,7 @@ func TestAFloodOfDeadLettersPauses(t *testing.T) {
 func TestABatchThatFailsAsAWholeIsNoOutage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
-		client := b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.KeyOrder), Sink: s})
+		client := b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.OrderFirstAttempts), Sink: s})
 		client.Handle("orders", must(middleware.Batch(middleware.BatchConfig{Size: 50, Timeout: time.Second}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			for _, m := range mb.Messages {
 				if err := s.handle(m.Message); err != nil {

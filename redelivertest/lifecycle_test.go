@@ -71,7 +71,7 @@ func TestMisuseFailsTheTest(t *testing.T) {
 		b.Publish("orders", msg("o-1"))
 		b.Wait()
 		f.want(t, `no message "o-2" of orders; it got ["o-1"]`, func() { orders.Outcome("o-2") })
-		restore := orders.RefuseWrites(redelivertest.Levels)
+		restore := orders.RefuseWrites(redelivertest.PlaceLevels)
 		b.Publish("orders", msg("o-2"))
 		f.want(t, "never calls restore; not at rest: 1 messages of orders for billing, the first is o-2 on orders", func() { b.Wait() })
 		restore()

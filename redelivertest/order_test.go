@@ -36,7 +36,7 @@ func ordered(t *testing.T, b *redelivertest.Broker, p redeliver.Policy) (ran []s
 func TestABlockingPolicyWaitsInPlace(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		begun := time.Now()
-		ran, sub := ordered(t, b, redeliver.Policy{Order: redeliver.Blocking})
+		ran, sub := ordered(t, b, redeliver.Policy{Order: redeliver.OrderBlocking})
 		if want := []string{"a", "a", "a", "b", "c"}; !slices.Equal(ran, want) {
 			t.Errorf("ran %q, want %q", ran, want)
 		}
@@ -53,7 +53,7 @@ func TestABlockingPolicyWaitsInPlace(t *testing.T) {
 
 func TestABlockingPolicyContinuesBehindADeadLetter(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		ran, sub := ordered(t, b, redeliver.Policy{Order: redeliver.Blocking, MaxRetries: 1, Backoff: redeliver.Fixed(30 * time.Second)})
+		ran, sub := ordered(t, b, redeliver.Policy{Order: redeliver.OrderBlocking, MaxRetries: 1, Backoff: redeliver.Fixed(30 * time.Second)})
 		if want := []string{"a", "a", "b", "c"}; !slices.Equal(ran, want) {
 			t.Errorf("ran %q, want %q", ran, want)
 		}
@@ -66,7 +66,7 @@ func TestABlockingPolicyContinuesBehindADeadLetter(t *testing.T) {
 func TestTheWaitOfABlockingPolicyIsBounded(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		begun := time.Now()
-		b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Order: redeliver.Blocking}}).Handle("orders", func(msg *message.Message) error {
+		b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Order: redeliver.OrderBlocking}}).Handle("orders", func(msg *message.Message) error {
 			if st, _ := redeliver.FromContext(msg.Context()); st.Attempts == 0 {
 				return redeliver.RetryAfter(errors.New("busy"), time.Hour)
 			}
@@ -82,14 +82,14 @@ func TestTheWaitOfABlockingPolicyIsBounded(t *testing.T) {
 
 func TestABlockedMessageComesBackWhenItsProcessEnds(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		c := b.Open(redelivertest.Config{Group: "billing", DrainTimeout: time.Second, Policy: redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Fixed(20 * time.Second)}})
+		c := b.Open(redelivertest.Config{Group: "billing", DrainTimeout: time.Second, Policy: redeliver.Policy{Order: redeliver.OrderBlocking, Backoff: redeliver.Fixed(20 * time.Second)}})
 		c.Handle("orders", func(*message.Message) error { return errors.New("declined") })
 		b.Publish("orders", message.NewMessage("a", nil))
 		<-time.After(5 * time.Second)
 		if err := c.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		ran, _ := ordered(t, b, redeliver.Policy{Order: redeliver.Blocking})
+		ran, _ := ordered(t, b, redeliver.Policy{Order: redeliver.OrderBlocking})
 		if len(ran) == 0 || ran[0] != "a" {
 			t.Errorf("ran %q", ran)
 		}
@@ -97,7 +97,7 @@ func TestABlockedMessageComesBackWhenItsProcessEnds(t *testing.T) {
 }
 
 func TestUnorderedMessagesOfAKeyRunAtOnce(t *testing.T) {
-	for order, want := range map[redeliver.Order]int{redeliver.KeyOrder: 1, redeliver.Unordered: 3} {
+	for order, want := range map[redeliver.Order]int{redeliver.OrderFirstAttempts: 1, redeliver.OrderNone: 3} {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 			var mu sync.Mutex
 			running, most := 0, 0
@@ -138,7 +138,7 @@ func TestABlockedMessageThatTimesOutKeepsItsPlace(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 				var mu sync.Mutex
 				var ran []string
-				sub := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Order: redeliver.Blocking, Timeout: 10 * time.Second, Backoff: redeliver.Fixed(5 * time.Second)}}).
+				sub := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Order: redeliver.OrderBlocking, Timeout: 10 * time.Second, Backoff: redeliver.Fixed(5 * time.Second)}}).
 					Handle("orders", func(msg *message.Message) error {
 						mu.Lock()
 						ran = append(ran, msg.UUID)
@@ -179,7 +179,7 @@ func TestPerKeyLongWaitsAreOnTheLevels(t *testing.T) {
 		begun := time.Now()
 		orders := b.Open(redelivertest.Config{
 			Group: "billing", MaxInFlight: 1,
-			Policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 2, Backoff: redeliver.Fixed(3 * time.Hour)},
+			Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries, MaxRetries: 2, Backoff: redeliver.Fixed(3 * time.Hour)},
 		}).Handle("orders", func(msg *message.Message) error {
 			if msg.UUID == "a1" || msg.UUID == "a2" {
 				return errors.New("declined")
@@ -214,7 +214,7 @@ func TestPerKeyLongWaitsAreOnTheLevels(t *testing.T) {
 func TestPerKeyAReplayHasNoPlace(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var ran []string
-		sub := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour)}}).
+		sub := b.Open(redelivertest.Config{Group: "billing", Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries, MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour)}}).
 			Handle("orders", func(msg *message.Message) error {
 				ran = append(ran, msg.UUID)
 				if st, _ := redeliver.FromContext(msg.Context()); msg.UUID == "a" && (st.Replays == 0 || st.Attempts == 0) {

@@ -55,7 +55,7 @@ func (c *Client) publish(topic string, msg *message.Message) error {
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
 	q := c.b.queueLocked(topic, c.cfg.Group)
-	if err := q.refusesLocked(Levels); err != nil {
+	if err := q.refusesLocked(PlaceLevels); err != nil {
 		return err
 	}
 	q.waitLocked(level, rec.with(&st), nil, -1)

@@ -71,11 +71,11 @@ type keyOwner struct {
 // lockOf returns the lock that an item holds while it runs. locks is false if it needs none.
 func (r *reader) lockOf(it *item) (l keyLock, locks bool) {
 	switch order := r.sub.Policy.Order; {
-	case order == redeliver.Blocking && !it.waits: // the topic is one partition
+	case order == redeliver.OrderBlocking && !it.waits: // the topic is one partition
 		return keyLock{}, true
-	case order == redeliver.Unordered || it.key == nil:
+	case order == redeliver.OrderNone || it.key == nil:
 		return keyLock{}, false
-	case order == redeliver.PerKey:
+	case order == redeliver.OrderThroughRetries:
 		return keyLock{false, "key " + string(it.key)}, true
 	default:
 		return keyLock{it.waits, "key " + string(it.key)}, true

@@ -144,7 +144,7 @@ func TestJitterNeedsNoHops(t *testing.T) {
 }
 
 func TestRefusedWritesAreTriedAgain(t *testing.T) {
-	for _, place := range []redelivertest.Place{redelivertest.Levels, redelivertest.DLQ} {
+	for _, place := range []redelivertest.Place{redelivertest.PlaceLevels, redelivertest.PlaceDLQ} {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 			p := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)}
 			orders := open(b, p).Handle("orders", declines)
@@ -240,7 +240,7 @@ func TestADelayedMessageWaitsOnTheBroker(t *testing.T) {
 		if err := billing.Publisher().Publish("orders", m); err != nil {
 			t.Fatal(err)
 		}
-		restore := orders.RefuseWrites(redelivertest.Levels)
+		restore := orders.RefuseWrites(redelivertest.PlaceLevels)
 		if err := billing.Publisher().Publish("orders", m); err == nil {
 			t.Error("the broker accepted a message that it refuses")
 		}

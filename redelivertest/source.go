@@ -90,10 +90,10 @@ func (s *source) pull() {
 	}
 }
 
-// mayTakeLocked reports whether the reader may take an item of the topic. In PerKey order it takes none while an earlier message of
+// mayTakeLocked reports whether the reader may take an item of the topic. In OrderThroughRetries it takes none while an earlier message of
 // the key is elsewhere.
 func (s *source) mayTakeLocked(it *item) bool {
-	return s.sub.Policy.Order != redeliver.PerKey || !s.q.waitsForKeyLocked(it, func(earlier *item) bool { return earlier.owner == s.reader && !earlier.waits })
+	return s.sub.Policy.Order != redeliver.OrderThroughRetries || !s.q.waitsForKeyLocked(it, func(earlier *item) bool { return earlier.owner == s.reader && !earlier.waits })
 }
 
 // takeLocked makes the reader the owner of an item.
@@ -108,7 +108,7 @@ func (s *source) Parse(m *driver.Message[*received]) error {
 	rec := m.Record
 	it := rec.it
 	if l, locks := s.lockOf(it); locks {
-		l.waits = it.waits // in PerKey order, too: a retry must not wait in the lane for one that waits for it
+		l.waits = it.waits // in OrderThroughRetries, too: a retry must not wait in the lane for one that waits for it
 		m.Key = maphash.Comparable(seed, l) | 1
 	}
 	m.Alone = rec.suspect
@@ -124,8 +124,8 @@ func (s *source) Parse(m *driver.Message[*received]) error {
 			s.sub.Emit(redeliver.HeadersIgnored{Topic: s.q.topic, ID: rec.id, Findings: found})
 		}
 	}
-	if rec.crashes >= s.sub.Policy.MaxCrashes && m.Step == driver.Handle {
-		m.Step, m.Err = driver.DeadLetter, &redeliver.CrashedError{Crashes: rec.crashes}
+	if rec.crashes >= s.sub.Policy.MaxCrashes && m.Step == driver.StepHandle {
+		m.Step, m.Err = driver.StepDeadLetter, &redeliver.CrashedError{Crashes: rec.crashes}
 	}
 	return nil
 }
@@ -147,9 +147,9 @@ func (s *source) parseWaiting(m *driver.Message[*received]) {
 	m.Retry, m.Until, m.Place = true, stay.Until, it.where
 	switch {
 	case stay.Hops:
-		m.Step = driver.Hop
+		m.Step = driver.StepHop
 	case stay.Publish:
-		m.Step = driver.Publish
+		m.Step = driver.StepPublish
 	}
 }
 
@@ -167,10 +167,10 @@ func (s *source) readDeadLetter(rec *received) []redeliver.Finding {
 
 var seed = maphash.MakeSeed()
 
-// Begin implements [engine.Gater]: one reader has the messages of a key, and a suspect runs alone. In PerKey order earlier messages of
+// Begin implements [engine.Gater]: one reader has the messages of a key, and a suspect runs alone. In OrderThroughRetries earlier messages of
 // the key have ended, or are in the same batch.
 func (s *source) Begin(m *driver.Message[*received]) engine.Admission {
-	if m.Step != driver.Handle {
+	if m.Step != driver.StepHandle {
 		return engine.Begins
 	}
 	b := s.q.b
@@ -180,7 +180,7 @@ func (s *source) Begin(m *driver.Message[*received]) engine.Admission {
 	switch {
 	case it.owner != s.reader: // the client was killed just now
 		return engine.NotYet
-	case s.sub.Policy.Order == redeliver.PerKey && s.q.waitsForKeyLocked(it, func(earlier *item) bool {
+	case s.sub.Policy.Order == redeliver.OrderThroughRetries && s.q.waitsForKeyLocked(it, func(earlier *item) bool {
 		return earlier.owner == s.reader && !earlier.waits && earlier.handlerRuns
 	}):
 		return engine.NotYet
@@ -200,7 +200,7 @@ func (s *source) HandlerEnded(*driver.Message[*received]) {}
 
 // End implements [engine.Gater].
 func (s *source) End(m *driver.Message[*received], _ engine.Ending) {
-	if m.Step != driver.Handle {
+	if m.Step != driver.StepHandle {
 		return
 	}
 	b := s.q.b
@@ -293,13 +293,13 @@ func (s *store) Write(_ context.Context, to driver.Place, m *driver.Message[*rec
 func (s *store) writeRecord(to driver.Place, rec *received, st *redeliver.State) (where string, err error) {
 	s.q.b.mu.Lock()
 	defer s.q.b.mu.Unlock()
-	level, place := time.Duration(0), Levels
+	level, place := time.Duration(0), PlaceLevels
 	switch to {
-	case driver.DLQ:
-		where, place = s.q.dlq(), DLQ
-	case driver.Topic:
+	case driver.PlaceDLQ:
+		where, place = s.q.dlq(), PlaceDLQ
+	case driver.PlaceTopic:
 		where = s.q.topic
-	case driver.Level:
+	case driver.PlaceLevel:
 		level, _ = s.ladder.Next(time.Until(st.Due), slack)
 		where = s.q.place(level)
 	default:
@@ -308,14 +308,14 @@ func (s *store) writeRecord(to driver.Place, rec *received, st *redeliver.State)
 	if err := s.client.checkOpenLocked(); err != nil {
 		return where, err
 	}
-	if to == driver.Topic {
+	if to == driver.PlaceTopic {
 		s.q.b.putLocked(s.q.topic, rec.copied, rec.it.run)
 		return where, nil
 	}
 	if err := s.q.refusesLocked(place); err != nil {
 		return where, fmt.Errorf("writing to %s: %w", where, err)
 	}
-	if to == driver.DLQ {
+	if to == driver.PlaceDLQ {
 		s.q.deadLetterLocked(rec.copied.with(st), rec.it.run)
 	} else {
 		s.q.waitLocked(level, rec.copied.with(st), rec.it.run, firstOf(st))

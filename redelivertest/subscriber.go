@@ -92,7 +92,7 @@ func newReader(c *Client, q *queue) *reader {
 		client: c, q: q, ladder: delayqueue.NewLadder(p), out: make(chan *message.Message), killed: make(chan struct{}),
 		sub: &engine.Subscription{
 			Origin: q.topic, Group: q.group, Policy: p, Sink: c.recorder(q), Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout, NackDelay: c.cfg.NackDelay,
-			MaxInFlight: c.cfg.MaxInFlight, MaxRetriesInFlight: c.cfg.MaxInFlight, MinInFlight: c.cfg.MinInFlight, KeepsPlace: p.Order == redeliver.Blocking, Discards: c.cfg.DLQ.Discard,
+			MaxInFlight: c.cfg.MaxInFlight, MaxRetriesInFlight: c.cfg.MaxInFlight, MinInFlight: c.cfg.MinInFlight, KeepsPlace: p.Order == redeliver.OrderBlocking, Discards: c.cfg.DLQ.Discard,
 		},
 	}
 	_, r.jitter, _ = p.Delays()

@@ -16,8 +16,8 @@ type Place string
 
 // The places.
 const (
-	Levels Place = "where messages wait" // levels and the retry topic
-	DLQ    Place = "the DLQ"
+	PlaceLevels Place = "where messages wait" // levels and the retry topic
+	PlaceDLQ    Place = "the DLQ"
 )
 
 // Subscription is one topic as one group reads it: its events, waiting messages and dead letters.

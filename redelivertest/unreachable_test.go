@@ -27,10 +27,10 @@ func behindGateway(order redeliver.Order) redeliver.Policy {
 }
 
 // No handler is there for ten minutes. No attempt counts, the gateway is not overloaded, and processing continues when the handler is
-// back. A process that starts in the middle of it knows nothing of the time before. In Blocking order the first message of the only
+// back. A process that starts in the middle of it knows nothing of the time before. With OrderBlocking the first message of the only
 // partition is the only one that can run, so it may be the cause.
 func TestAHandlerThatIsAwayDeadLettersNothing(t *testing.T) {
-	noRetries := behindGateway(redeliver.KeyOrder)
+	noRetries := behindGateway(redeliver.OrderFirstAttempts)
 	noRetries.MaxRetries = redeliver.NoRetries
 	for name, c := range map[string]struct {
 		policy         redeliver.Policy
@@ -38,15 +38,15 @@ func TestAHandlerThatIsAwayDeadLettersNothing(t *testing.T) {
 		restart        bool
 		dead           int
 	}{
-		"no keys":        {behindGateway(redeliver.KeyOrder), 1000, 0, 0, false, 0},
-		"few messages":   {behindGateway(redeliver.KeyOrder), 2, 0, 0, false, 0},
-		"keys":           {behindGateway(redeliver.KeyOrder), 1000, 100, 0, false, 0},
-		"unordered":      {behindGateway(redeliver.Unordered), 1000, 0, 0, false, 0},
-		"per key":        {behindGateway(redeliver.PerKey), 1000, 100, 0, false, 0},
-		"blocking":       {behindGateway(redeliver.Blocking), 1000, 100, 0, false, 2},
-		"in batches":     {behindGateway(redeliver.KeyOrder), 1000, 0, 20, false, 0},
+		"no keys":        {behindGateway(redeliver.OrderFirstAttempts), 1000, 0, 0, false, 0},
+		"few messages":   {behindGateway(redeliver.OrderFirstAttempts), 2, 0, 0, false, 0},
+		"keys":           {behindGateway(redeliver.OrderFirstAttempts), 1000, 100, 0, false, 0},
+		"unordered":      {behindGateway(redeliver.OrderNone), 1000, 0, 0, false, 0},
+		"per key":        {behindGateway(redeliver.OrderThroughRetries), 1000, 100, 0, false, 0},
+		"blocking":       {behindGateway(redeliver.OrderBlocking), 1000, 100, 0, false, 2},
+		"in batches":     {behindGateway(redeliver.OrderFirstAttempts), 1000, 0, 20, false, 0},
 		"no retries":     {noRetries, 1000, 0, 0, false, 0},
-		"with a restart": {behindGateway(redeliver.KeyOrder), 1000, 0, 0, true, 0},
+		"with a restart": {behindGateway(redeliver.OrderFirstAttempts), 1000, 0, 0, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -99,7 +99,7 @@ func TestAHandlerThatEndsIsAwayAlthoughItAnswers(t *testing.T) {
 			slow[fmt.Sprint("slow-", i)] = time.Duration(i) * time.Second / 2
 		}
 		var gone atomic.Bool
-		b.Open(redelivertest.Config{Group: "billing", Policy: behindGateway(redeliver.KeyOrder), Sink: s, MaxInFlight: 50}).Handle("orders", func(msg *message.Message) error {
+		b.Open(redelivertest.Config{Group: "billing", Policy: behindGateway(redeliver.OrderFirstAttempts), Sink: s, MaxInFlight: 50}).Handle("orders", func(msg *message.Message) error {
 			if gone.Load() {
 				return errGone
 			}
@@ -125,10 +125,10 @@ func TestAMessageThatEndsItsWorkerIsDeadLettered(t *testing.T) {
 		slots int
 		every time.Duration // others come so often
 	}{
-		"many others":  {redeliver.KeyOrder, 50, 5 * time.Millisecond},
-		"one slot":     {redeliver.KeyOrder, 1, 20 * time.Millisecond},
-		"few others":   {redeliver.KeyOrder, 50, 900 * time.Millisecond},
-		"keeps places": {redeliver.PerKey, 50, 50 * time.Millisecond},
+		"many others":  {redeliver.OrderFirstAttempts, 50, 5 * time.Millisecond},
+		"one slot":     {redeliver.OrderFirstAttempts, 1, 20 * time.Millisecond},
+		"few others":   {redeliver.OrderFirstAttempts, 50, 900 * time.Millisecond},
+		"keeps places": {redeliver.OrderThroughRetries, 50, 50 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -167,7 +167,7 @@ func TestTheOnlyMessageEndsItsWorker(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
 		s.own["poison-0"] = errGone
-		b.Open(redelivertest.Config{Group: "billing", Policy: behindGateway(redeliver.KeyOrder), Sink: s}).Handle("orders", s.handle)
+		b.Open(redelivertest.Config{Group: "billing", Policy: behindGateway(redeliver.OrderFirstAttempts), Sink: s}).Handle("orders", s.handle)
 		publish(b, "poison", 1, 0)
 		b.Wait()
 		s.want(t, 0, 1, redeliver.ChangeOutage)
@@ -184,7 +184,7 @@ func TestTheOnlyMessageEndsItsWorker(t *testing.T) {
 func TestABatchThatEndsItsWorker(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
-		client := b.Open(redelivertest.Config{Group: "billing", Policy: behindGateway(redeliver.KeyOrder), Sink: s, MaxInFlight: 50})
+		client := b.Open(redelivertest.Config{Group: "billing", Policy: behindGateway(redeliver.OrderFirstAttempts), Sink: s, MaxInFlight: 50})
 		client.Handle("orders", must(middleware.Batch(middleware.BatchConfig{Size: 20, Timeout: 100 * time.Millisecond}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			for _, m := range mb.Messages {
 				if err := s.handle(m.Message); err != nil {

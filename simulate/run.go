@@ -82,12 +82,12 @@ func (p *simulation) attempt(m message) {
 		m.failed = true
 		p.decide(&m, failure, end)
 		switch st := &p.dec.State; p.dec.Action {
-		case redeliver.RetryNow:
+		case redeliver.ActionRetryNow:
 			m.setState(p.began, st)
 			if start = end; !p.mayRun(&m, start) {
 				return
 			}
-		case redeliver.RetryLater, redeliver.Postponed:
+		case redeliver.ActionRetryLater, redeliver.ActionPostpone:
 			m.setState(p.began, st)
 			m.due = st.Due.Sub(p.began)
 			p.res.wait(end, m.due)

@@ -54,7 +54,7 @@ func (a *arrival) read() {
 		a.reportForeignHeaders(found)
 	}
 	if d.Unreadable != nil { // it has waited long enough
-		m.Step, m.Err, m.Until = driver.DeadLetter, &redeliver.UndecodableError{Err: d.Unreadable}, time.Time{}
+		m.Step, m.Err, m.Until = driver.StepDeadLetter, &redeliver.UndecodableError{Err: d.Unreadable}, time.Time{}
 	}
 }
 
@@ -80,11 +80,11 @@ func (a *arrival) limitReturns(stillWaiting bool) {
 	d, m := a.d, a.m
 	switch {
 	case stillWaiting:
-		m.Step = driver.Hop
+		m.Step = driver.StepHop
 	case d.rewritten >= maxCopies:
-		m.Step = driver.Isolate
+		m.Step = driver.StepIsolate
 	default:
-		m.Step, d.rewrite = driver.Hop, true
+		m.Step, d.rewrite = driver.StepHop, true
 	}
 }
 
@@ -120,7 +120,7 @@ func (a *arrival) isFirstOfKey() bool {
 // key of a message from one of redeliver's queues orders nothing: it is for Policy.Invalid.
 func (a *arrival) readKey() {
 	d := a.d
-	if p := &a.r.layout.Policy; p.Order != redeliver.PerKey || !a.ordered && p.Invalid == nil || d.Unreadable != nil {
+	if p := &a.r.layout.Policy; p.Order != redeliver.OrderThroughRetries || !a.ordered && p.Invalid == nil || d.Unreadable != nil {
 		return
 	}
 	defer func() {
@@ -182,22 +182,22 @@ func (a *arrival) decideStep(stay *delayqueue.Stay, count int) {
 		}
 		return
 	case stay.Publish:
-		m.Step = driver.Publish
+		m.Step = driver.StepPublish
 	case d.redelivered && count >= layout.MaxReturns:
 		a.limitReturns(left > 0)
 		return
 	}
 	if stay.Hops {
-		m.Step = driver.Hop
+		m.Step = driver.StepHop
 	}
-	if left <= 0 || m.Step == driver.Hop && a.kind == layout.RetryQueue {
+	if left <= 0 || m.Step == driver.StepHop && a.kind == layout.RetryQueue {
 		return
 	}
 	m.Until = stay.Until
 	if maxUntil := d.arrived.Add(a.r.client.cfg.ConsumerTimeout / 4); m.Until.After(maxUntil) {
 		// The broker closes the channel of a consumer that keeps a message for ConsumerTimeout. So a message that waits
 		// longer goes through the queue again.
-		m.Until, m.Step = maxUntil, driver.Hop
+		m.Until, m.Step = maxUntil, driver.StepHop
 	}
 }
 
@@ -214,7 +214,7 @@ func (a *arrival) deadLetterAtMaxCrashes(count int) {
 	d, m := a.d, a.m
 	times := max(0, count-a.r.client.lostSuspects.Count(d.id()))
 	if times >= a.r.layout.Policy.MaxCrashes {
-		m.Step, m.Err = driver.DeadLetter, &redeliver.CrashedError{Crashes: times}
+		m.Step, m.Err = driver.StepDeadLetter, &redeliver.CrashedError{Crashes: times}
 	}
 }
 

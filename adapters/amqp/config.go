@@ -34,10 +34,10 @@ const (
 	// may wait for the end of their jitter.
 	defaultJitterPrefetch = 4000
 	defaultRetryBytes     = 32 << 20
-	// defaultKeyPrefetch is the smallest default of Prefetch if the Order is PerKey. Waiting
+	// defaultKeyPrefetch is the smallest default of Prefetch if the Order is OrderThroughRetries. Waiting
 	// messages, and those behind them, count towards it.
 	defaultKeyPrefetch = 1000
-	// defaultBlockingPrefetch is the default of Prefetch if the Order is Blocking. It does not
+	// defaultBlockingPrefetch is the default of Prefetch if the Order is OrderBlocking. It does not
 	// depend on MaxInFlight, which a deploy may change: see Config.Prefetch.
 	defaultBlockingPrefetch = DefaultMaxInFlight
 
@@ -55,12 +55,12 @@ type Config struct {
 	Policy redeliver.Policy
 	// Queues are the policies of single queues. Default: none.
 	Queues map[string]redeliver.Policy
-	// Key returns the key of a message if the Order of a policy is redeliver.PerKey. [KeyHeader]
+	// Key returns the key of a message if the Order of a policy is redeliver.OrderThroughRetries. [KeyHeader]
 	// returns a header; a routing key or a property works, too. One goroutine for each queue calls
 	// it once for each delivery. If Policy.Invalid is set, that includes the queues that bring
 	// retries and replays. It must be quick, and must not change the delivery. A message with an
 	// empty key waits for no other. A message for which Key panics is undecodable. Key is required
-	// if an Order is PerKey, and not called otherwise.
+	// if an Order is OrderThroughRetries, and not called otherwise.
 	Key func(amqp091.Delivery) string
 	// Topology maps a topic to a queue. Default: Queue, the queue of the topic's name.
 	Topology Topology
@@ -80,11 +80,11 @@ type Config struct {
 	// Prefetch is how many unacked first deliveries the broker sends to one Subscribe. The default,
 	// and the minimum, is MaxInFlight. The maximum is twice MaxInFlight, because RabbitMQ also
 	// counts deliveries of messages that did not run: see Crashes in docs/reference/rabbitmq.md.
-	// If only some queues have an Order of PerKey or Blocking, the others use at most twice
+	// If only some queues have an Order of OrderThroughRetries or OrderBlocking, the others use at most twice
 	// MaxInFlight.
 	//
-	// If the Order is PerKey or Blocking, the maximum is 65,535. The default is 1,000 with PerKey,
-	// or MaxInFlight if that is more, and 100 with Blocking. All processes of such a queue need the
+	// If the Order is OrderThroughRetries or OrderBlocking, the maximum is 65,535. The default is 1,000 with OrderThroughRetries,
+	// or MaxInFlight if that is more, and 100 with OrderBlocking. All processes of such a queue need the
 	// same Prefetch. The messages that a process leaves unacked go behind those that an earlier one
 	// with a larger Prefetch has left. Drain the queue before you change it.
 	Prefetch int
@@ -221,9 +221,9 @@ func (c Config) prefetch(p redeliver.Policy) int {
 		return c.Prefetch
 	case c.Prefetch != 0:
 		return min(c.Prefetch, maxUnrunPerSlot*c.MaxInFlight)
-	case p.Order == redeliver.PerKey:
+	case p.Order == redeliver.OrderThroughRetries:
 		return max(c.MaxInFlight, defaultKeyPrefetch)
-	case p.Order == redeliver.Blocking:
+	case p.Order == redeliver.OrderBlocking:
 		return defaultBlockingPrefetch
 	default:
 		return c.MaxInFlight

@@ -78,7 +78,7 @@ func TestConfigLimits(t *testing.T) {
 		"most prefetch":                       {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 20 }, nil},
 		"prefetch above the limit of returns": {func(c *Config) { c.MaxInFlight, c.Prefetch = 10, 21 }, []string{"Prefetch"}},
 		"prefetch of ordered queues": {func(c *Config) {
-			c.MaxInFlight, c.Prefetch, c.Queues = 10, maxPrefetch, map[string]redeliver.Policy{"a": {Order: redeliver.Blocking}}
+			c.MaxInFlight, c.Prefetch, c.Queues = 10, maxPrefetch, map[string]redeliver.Policy{"a": {Order: redeliver.OrderBlocking}}
 		}, nil},
 		"retry prefetch below":           {func(c *Config) { c.MaxRetriesInFlight, c.RetryPrefetch = 10, 9 }, []string{"RetryPrefetch"}},
 		"shortest consumer timeout":      {func(c *Config) { c.ConsumerTimeout = time.Second }, nil},
@@ -133,23 +133,23 @@ func TestDefaultsKeepSetFields(t *testing.T) {
 	if prefetch := in.prefetch(redeliver.Policy{}); in.MaxRetriesInFlight != 7 || prefetch != 7 {
 		t.Errorf("retries %d, prefetch %d, want both 7", in.MaxRetriesInFlight, prefetch)
 	}
-	if prefetch := in.prefetch(redeliver.Policy{Order: redeliver.PerKey}); prefetch != defaultKeyPrefetch {
-		t.Errorf("prefetch %d with PerKey, want %d", prefetch, defaultKeyPrefetch)
+	if prefetch := in.prefetch(redeliver.Policy{Order: redeliver.OrderThroughRetries}); prefetch != defaultKeyPrefetch {
+		t.Errorf("prefetch %d with OrderThroughRetries, want %d", prefetch, defaultKeyPrefetch)
 	}
 }
 
 // If other queues are ordered, the unordered ones still have no more unacked messages than alone.
 func TestPrefetchDependsOnTheOrder(t *testing.T) {
 	c := Config{MaxInFlight: 10, Prefetch: 500}.withDefaults()
-	if got := c.prefetch(redeliver.Policy{Order: redeliver.PerKey}); got != 500 {
+	if got := c.prefetch(redeliver.Policy{Order: redeliver.OrderThroughRetries}); got != 500 {
 		t.Errorf("%d by key, want 500", got)
 	}
 	if got := c.prefetch(redeliver.Policy{}); got != 20 {
 		t.Errorf("%d elsewhere, want 20", got)
 	}
 	for _, n := range []int{1, 500} { // a deploy may change it
-		if got := (Config{MaxInFlight: n}).withDefaults().prefetch(redeliver.Policy{Order: redeliver.Blocking}); got != defaultBlockingPrefetch {
-			t.Errorf("%d with Blocking and MaxInFlight %d, want %d", got, n, defaultBlockingPrefetch)
+		if got := (Config{MaxInFlight: n}).withDefaults().prefetch(redeliver.Policy{Order: redeliver.OrderBlocking}); got != defaultBlockingPrefetch {
+			t.Errorf("%d with OrderBlocking and MaxInFlight %d, want %d", got, n, defaultBlockingPrefetch)
 		}
 	}
 }

@@ -76,7 +76,7 @@ func TestABatchTimeoutAboveConsumerTimeoutIsRefused(t *testing.T) {
 		"the most":                {redeliver.Policy{Backoff: fixed, Timeout: 5 * time.Second}, 14 * time.Second, false},
 		"with immediate retries":  {redeliver.Policy{Backoff: fixed, Timeout: 5 * time.Second, Immediate: 1}, 6 * time.Second, true},
 		"with jitter":             {redeliver.Policy{Backoff: redeliver.ExponentialBackoff{Base: 5 * time.Second}, Timeout: 5 * time.Second}, 11 * time.Second, true},
-		"with a wait in place":    {redeliver.Policy{Backoff: fixed, Timeout: 5 * time.Second, Order: redeliver.PerKey}, 11 * time.Second, true},
+		"with a wait in place":    {redeliver.Policy{Backoff: fixed, Timeout: 5 * time.Second, Order: redeliver.OrderThroughRetries}, 11 * time.Second, true},
 		"without a handler's end": {redeliver.Policy{Backoff: fixed, Timeout: redeliver.NoTimeout}, 19 * time.Second, false},
 		"no wait":                 {redeliver.Policy{Backoff: fixed, Timeout: 20 * time.Second}, NoWait, false},
 	} {

@@ -49,7 +49,7 @@ type delivery struct {
 	rewrite bool             // rewrite it, because it came back often
 	// rewritten is how often it was rewritten before it came.
 	rewritten int
-	key       string // if the Order is PerKey
+	key       string // if the Order is OrderThroughRetries
 	running   bool   // has a handler, or is being written to its next place
 	attempt   int    // how often it has begun
 

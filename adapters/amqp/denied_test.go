@@ -32,7 +32,7 @@ func newDeniedQueue(t *testing.T, queue string) *deniedQueue {
 	q := &deniedQueue{}
 	w := amqptest.NewServer(t)
 	w.Denies = func(name string) bool { return name == queue && q.denied.Load() }
-	cfg := Config{Policy: redeliver.Policy{Order: redeliver.Blocking}, Sink: redeliver.SinkFunc(func(e redeliver.Event) {
+	cfg := Config{Policy: redeliver.Policy{Order: redeliver.OrderBlocking}, Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 		if c, ok := e.(redeliver.SubscriptionChanged); ok {
 			q.mu.Lock()
 			defer q.mu.Unlock()

@@ -32,7 +32,7 @@
 // message id, or a hash of the message, which begins with "derived:".
 //
 // Messages begin in the order of the queue, [Config.MaxInFlight] at once. The orders
-// Blocking and PerKey ([Config.Key]) need a single active consumer. A message that kills
+// OrderBlocking and OrderThroughRetries ([Config.Key]) need a single active consumer. A message that kills
 // its process Policy.MaxCrashes times while it runs alone goes to the DLQ, crashed.
 //
 // # Delay limits

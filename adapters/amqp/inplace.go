@@ -90,7 +90,7 @@ func (p *inPlaceTurn) requestTurn() {
 // nothing may begin, it ends the turn so that others need not wait.
 func (p *inPlaceTurn) onTurn() {
 	s, m := p.s, p.d.m
-	if s.stopped || s.ending || p.d.ackState != ackOpen || m.Step != driver.Handle || s.r.isShut(s.kind) {
+	if s.stopped || s.ending || p.d.ackState != ackOpen || m.Step != driver.StepHandle || s.r.isShut(s.kind) {
 		p.end(false)
 		return
 	}
@@ -99,7 +99,7 @@ func (p *inPlaceTurn) onTurn() {
 	}
 	m.Alone = true
 	if p.charge.Before >= s.r.layout.Policy.MaxCrashes {
-		m.Step, m.Err = driver.DeadLetter, &redeliver.CrashedError{Crashes: p.charge.Before}
+		m.Step, m.Err = driver.StepDeadLetter, &redeliver.CrashedError{Crashes: p.charge.Before}
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 // A suspect begins only when its lane has confirmed its turn. It once began earlier, and the decision about it came
 // while it ran.
 func TestSuspectBeginsWhenItsLaneIsReady(t *testing.T) {
-	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries}}, nil)
 	s, in := f.source(false, "a1")
 	m := parsed(s, in)[0]
 	p := &inPlaceTurn{s: s, d: m.Record}
@@ -30,7 +30,7 @@ func TestSuspectBeginsWhenItsLaneIsReady(t *testing.T) {
 		t.Error("it begins before its lane has confirmed the turn")
 	}
 	p.onTurn()
-	if !p.beginOrRequestTurn() || m.Step != driver.DeadLetter {
+	if !p.beginOrRequestTurn() || m.Step != driver.StepDeadLetter {
 		t.Errorf("it does not begin when its lane has confirmed the turn, or goes to %v", m.Step)
 	}
 	s.finishTest()
@@ -39,7 +39,7 @@ func TestSuspectBeginsWhenItsLaneIsReady(t *testing.T) {
 // aSuspect is the first message of an ordered queue, which came back often.
 func aSuspect(t *testing.T, cfg Config) (s *source, m *driver.Message[*delivery]) {
 	t.Helper()
-	cfg.Policy.Order = redeliver.PerKey
+	cfg.Policy.Order = redeliver.OrderThroughRetries
 	f := newOrderedQueue(t, cfg, nil)
 	s, in := f.source(true)
 	in <- amqp091.Delivery{MessageId: "a1", DeliveryTag: 1, Redelivered: true}
@@ -127,7 +127,7 @@ func TestASuspectThatExpiresGivesItsTurnBack(t *testing.T) {
 		}
 		p := m.Record.placeTurn
 		p.state.Store(turnTaken)
-		m.Step, m.Err = driver.DeadLetter, errors.New("expired")
+		m.Step, m.Err = driver.StepDeadLetter, errors.New("expired")
 		if s.Begin(m) != engine.Begins {
 			t.Fatal("it is not written")
 		}
@@ -140,7 +140,7 @@ func TestASuspectThatExpiresGivesItsTurnBack(t *testing.T) {
 
 // The same for a suspect from the queue of suspects, also if no handler sees it because it has killed too many processes.
 func TestASuspectOfTheQueueThatCannotBeWrittenEndsItsTurn(t *testing.T) {
-	for _, step := range []driver.Step{driver.Handle, driver.DeadLetter} {
+	for _, step := range []driver.Step{driver.StepHandle, driver.StepDeadLetter} {
 		synctest.Test(t, func(t *testing.T) {
 			s, m := aSuspect(t, Config{})
 			m.Record.placeTurn, m.Step = nil, step

@@ -27,12 +27,12 @@ func KeyHeader(name string) func(amqp091.Delivery) string {
 // checkOrder refuses an order that the configuration cannot keep.
 func checkOrder(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.Policy) {
 	prefix := cfg.policyField(queue)
-	ps.CheckOrder(prefix, p, redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey)
+	ps.CheckOrder(prefix, p, redeliver.OrderFirstAttempts, redeliver.OrderNone, redeliver.OrderBlocking, redeliver.OrderThroughRetries)
 	if !layout.Ordered(p) {
 		return
 	}
-	if p.Order == redeliver.PerKey && cfg.Key == nil {
-		ps.Add("Key", "nil", fmt.Sprintf("it is required where the Order is PerKey, as it is of queue %q: RabbitMQ's messages have no key of their own", queue))
+	if p.Order == redeliver.OrderThroughRetries && cfg.Key == nil {
+		ps.Add("Key", "nil", fmt.Sprintf("it is required where the Order is OrderThroughRetries, as it is of queue %q: RabbitMQ's messages have no key of their own", queue))
 	}
 	if single, ok := cfg.Topology.QueueArgs[amqp091.SingleActiveConsumerArg]; ok && single != true {
 		ps.Add("Topology.QueueArgs", fmt.Sprintf("%s=%v", amqp091.SingleActiveConsumerArg, single), fmt.Sprintf("must be true where the Order is %s, as it is of queue %q", p.Order, queue))
@@ -44,7 +44,7 @@ func checkOrder(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.P
 func checkWaits(ps *redeliver.Problems, cfg *Config, field string, p redeliver.Policy) {
 	delays, jitter, ok := p.Delays()
 	if !ok {
-		if p.Order == redeliver.PerKey { // for Blocking the policy's own check reports it
+		if p.Order == redeliver.OrderThroughRetries { // for OrderBlocking the policy's own check reports it
 			ps.Add(field, fmt.Sprintf("%T", p.Backoff), "must be able to list its delays: they are spent with the message unacked, for half of ConsumerTimeout at most")
 		}
 		return
@@ -52,15 +52,15 @@ func checkWaits(ps *redeliver.Problems, cfg *Config, field string, p redeliver.P
 	var all time.Duration
 	for _, d := range delays {
 		all += d + jitter
-		if maxWait := cfg.ConsumerTimeout / 2; p.Order == redeliver.PerKey && d+jitter > maxWait {
+		if maxWait := cfg.ConsumerTimeout / 2; p.Order == redeliver.OrderThroughRetries && d+jitter > maxWait {
 			ps.Add(field, d+jitter, fmt.Sprintf(
-				"must wait for at most half of ConsumerTimeout, %s, jitter included, where Order is PerKey: the message stays unacked meanwhile. Raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here, or wait for less", maxWait))
+				"must wait for at most half of ConsumerTimeout, %s, jitter included, where Order is OrderThroughRetries: the message stays unacked meanwhile. Raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here, or wait for less", maxWait))
 			return
 		}
 	}
-	if p.Order == redeliver.Blocking && all >= cfg.ConsumerTimeout {
+	if p.Order == redeliver.OrderBlocking && all >= cfg.ConsumerTimeout {
 		ps.Add(field, all, fmt.Sprintf(
-			"must plan waits of less than ConsumerTimeout, %s, in all where Order is Blocking: the message stays unacked meanwhile. Retry less often, or wait for less", cfg.ConsumerTimeout))
+			"must plan waits of less than ConsumerTimeout, %s, in all where Order is OrderBlocking: the message stays unacked meanwhile. Retry less often, or wait for less", cfg.ConsumerTimeout))
 	}
 }
 

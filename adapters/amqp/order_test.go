@@ -17,20 +17,20 @@ import (
 func TestImpossibleOrdersAreRefused(t *testing.T) {
 	key := KeyHeader("customer")
 	blocking := func(retries int, d time.Duration) redeliver.Policy {
-		return redeliver.Policy{Order: redeliver.Blocking, MaxRetries: retries, Backoff: redeliver.Fixed(d)}
+		return redeliver.Policy{Order: redeliver.OrderBlocking, MaxRetries: retries, Backoff: redeliver.Fixed(d)}
 	}
 	byKey := func(b redeliver.Backoff) redeliver.Policy {
-		return redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 3, Backoff: b}
+		return redeliver.Policy{Order: redeliver.OrderThroughRetries, MaxRetries: 3, Backoff: b}
 	}
 	for name, row := range map[string]struct {
 		cfg  Config
 		want []string
 	}{
-		"blocking":                            {Config{Policy: redeliver.Policy{Order: redeliver.Blocking}}, nil},
-		"by key":                              {Config{Policy: redeliver.Policy{Order: redeliver.PerKey}, Key: key}, nil},
-		"by no key":                           {Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, []string{"Key"}},
-		"the queue's own policy":              {Config{Queues: map[string]redeliver.Policy{"orders": {Order: redeliver.PerKey}}}, []string{"Key"}},
-		"a policy of another queue":           {Config{Queues: map[string]redeliver.Policy{"mails": {Order: redeliver.PerKey}}}, nil},
+		"blocking":                            {Config{Policy: redeliver.Policy{Order: redeliver.OrderBlocking}}, nil},
+		"by key":                              {Config{Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries}, Key: key}, nil},
+		"by no key":                           {Config{Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries}}, []string{"Key"}},
+		"the queue's own policy":              {Config{Queues: map[string]redeliver.Policy{"orders": {Order: redeliver.OrderThroughRetries}}}, []string{"Key"}},
+		"a policy of another queue":           {Config{Queues: map[string]redeliver.Policy{"mails": {Order: redeliver.OrderThroughRetries}}}, nil},
 		"half of the timeout":                 {Config{Policy: byKey(redeliver.Fixed(15 * time.Minute)), Key: key}, nil},
 		"more":                                {Config{Policy: byKey(redeliver.Fixed(15*time.Minute + 1)), Key: key}, []string{"Policy.Backoff"}},
 		"more than half of a shorter timeout": {Config{Policy: byKey(redeliver.Fixed(time.Minute)), Key: key, ConsumerTimeout: time.Minute, Queues: nil}, []string{"Policy.Timeout", "Policy.Backoff"}},
@@ -55,7 +55,7 @@ func TestImpossibleOrdersAreRefused(t *testing.T) {
 func TestOrderedQueueHasASingleActiveConsumer(t *testing.T) {
 	given := amqp091.Table{"x-max-length": 10}
 	for _, args := range []amqp091.Table{nil, given} {
-		cfg := Config{Policy: redeliver.Policy{Order: redeliver.Blocking}, Topology: Topology{QueueArgs: args}}.withDefaults()
+		cfg := Config{Policy: redeliver.Policy{Order: redeliver.OrderBlocking}, Topology: Topology{QueueArgs: args}}.withDefaults()
 		l, err := newLayout(&cfg, "orders")
 		if err != nil {
 			t.Fatal(err)

@@ -22,7 +22,7 @@ func (c *Client) Pause(ctx context.Context, topic, reason string) error {
 	return c.writePauseMark(ctx, topic, engine.NewPauseMark(reason, false))
 }
 
-// PauseNew is [Client.Pause], but retries that fall due continue. With [redeliver.Blocking] and [redeliver.PerKey],
+// PauseNew is [Client.Pause], but retries that fall due continue. With [redeliver.OrderBlocking] and [redeliver.OrderThroughRetries],
 // retries wait, too.
 func (c *Client) PauseNew(ctx context.Context, topic, reason string) error {
 	return c.writePauseMark(ctx, topic, engine.NewPauseMark(reason, true))

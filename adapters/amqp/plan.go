@@ -45,7 +45,7 @@ type Plan struct {
 	// if State exists, too.
 	Rights, CreationRights, OperatorRights Rights
 	// LongestWait is the longest wait that a handler may ask for. If the Order of the policy is
-	// Blocking, longer ones are cut to it.
+	// OrderBlocking, longer ones are cut to it.
 	LongestWait time.Duration
 	// Rate is about how many messages in a second may fall due on a level longer than a minute
 	// without being late.
@@ -180,7 +180,7 @@ func (p *Plan) planDelays(l *layout.Layout, cfg *Config) {
 func (p *Plan) noteOrdered(l *layout.Layout, cfg *Config) {
 	who := "a message"
 	p.LongestWait = limits.MaxBlock
-	if l.Policy.Order == redeliver.PerKey {
+	if l.Policy.Order == redeliver.OrderThroughRetries {
 		who, p.LongestWait = "a key", cfg.ConsumerTimeout/2
 	}
 	p.Notes = append(p.Notes, fmt.Sprintf(

@@ -29,7 +29,7 @@ func TestPlans(t *testing.T) {
 		"rocketmq": {policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}},
 		"default":  {},
 		"in-place": {
-			policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 2, Immediate: 1, Backoff: redeliver.Fixed(10 * time.Minute)},
+			policy: redeliver.Policy{Order: redeliver.OrderThroughRetries, MaxRetries: 2, Immediate: 1, Backoff: redeliver.Fixed(10 * time.Minute)},
 			api:    amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-single-active-consumer", true), nil)}},
 			change: func(c *Config) { c.Key = KeyHeader("customer") },
 		},

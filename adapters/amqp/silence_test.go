@@ -16,7 +16,7 @@ import (
 // RabbitMQ 3.10 sends nothing to the consumer of a quorum queue that is deleted and declared again at once. So a channel
 // that brings nothing is replaced, unless it has messages, the group is paused, or the broker has no such fault.
 func TestASilentChannelIsReplaced(t *testing.T) {
-	for _, order := range []redeliver.Order{redeliver.Unordered, redeliver.PerKey} {
+	for _, order := range []redeliver.Order{redeliver.OrderNone, redeliver.OrderThroughRetries} {
 		for name, c := range map[string]struct {
 			forgets, busy, paused bool
 			replaced              bool

@@ -233,7 +233,7 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 // orderKey returns the key by which messages run one after another, or 0.
 func (r *reader) orderKey(d *delivery) uint64 {
 	switch {
-	case r.layout.Policy.Order == redeliver.Blocking:
+	case r.layout.Policy.Order == redeliver.OrderBlocking:
 		return 1
 	case d.key == "":
 		return 0
@@ -415,11 +415,11 @@ func (s *source) awaitApplied(ctx context.Context) bool {
 func (s *source) moveReturned(ctx context.Context, head *amqp091.Delivery) {
 	m := &driver.Message[*delivery]{Record: new(slab).delivery(head)}
 	_ = s.Parse(m) // always nil
-	to := driver.Level
+	to := driver.PlaceLevel
 	switch m.Step {
-	case driver.Hop:
-	case driver.Isolate:
-		to = driver.Suspects
+	case driver.StepHop:
+	case driver.StepIsolate:
+		to = driver.PlaceSuspects
 	default:
 		return
 	}
@@ -468,7 +468,7 @@ func (s *source) Accept(n int) {
 func (s *source) Begin(m *driver.Message[*delivery]) engine.Admission {
 	d := m.Record
 	switch {
-	case m.Step != driver.Handle:
+	case m.Step != driver.StepHandle:
 		d.attempt++
 		return engine.Begins
 	case s.ending:
@@ -491,7 +491,7 @@ const maxWriteTurn = 10 * time.Second
 func (s *source) HandlerEnded(m *driver.Message[*delivery]) {
 	d, attempt := m.Record, m.Record.attempt
 	endTurn := func() {
-		if d.attempt == attempt && (d.running || m.Step != driver.Handle) { // it is still being written
+		if d.attempt == attempt && (d.running || m.Step != driver.StepHandle) { // it is still being written
 			s.endTurn(d, false)
 		}
 	}

@@ -137,7 +137,7 @@ func parsed(s *source, in <-chan amqp091.Delivery) (all []*driver.Message[*deliv
 }
 
 func TestBlockingQueueRunsOneAtATime(t *testing.T) {
-	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, func(_ []string, st redeliver.State) error {
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.OrderBlocking, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, func(_ []string, st redeliver.State) error {
 		if st.ID == "b" && st.Attempts < 2 {
 			return errFull
 		}
@@ -156,7 +156,7 @@ func TestBlockingQueueRunsOneAtATime(t *testing.T) {
 // The only slot is free while a key waits, so that others can run.
 func TestWaitingKeyHoldsNoSlot(t *testing.T) {
 	others := []string{"b1", "c1", "b2"}
-	f := newOrderedQueue(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.PerKey, MaxRetries: 1000, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, func(ran []string, st redeliver.State) error {
+	f := newOrderedQueue(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries, MaxRetries: 1000, Backoff: redeliver.Fixed(10 * time.Millisecond)}}, func(ran []string, st redeliver.State) error {
 		if st.ID == "a1" && slices.ContainsFunc(others, func(id string) bool { return !slices.Contains(ran, id) }) {
 			return errFull
 		}
@@ -182,7 +182,7 @@ func TestOrderedStateIsRememberedAtTheEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			waits := make(chan struct{}, 1)
 			f := newOrderedQueue(t, Config{
-				DrainTimeout: time.Hour, ConsumerTimeout: 4 * time.Hour, Policy: redeliver.Policy{Order: redeliver.PerKey, Backoff: redeliver.Fixed(2 * time.Hour)},
+				DrainTimeout: time.Hour, ConsumerTimeout: 4 * time.Hour, Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries, Backoff: redeliver.Fixed(2 * time.Hour)},
 				Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 					if _, ok := e.(redeliver.RetryScheduled); ok {
 						waits <- struct{}{}
@@ -218,7 +218,7 @@ func (s *source) finishTest() { _ = s.ch.Close() }
 // A message that stays behind another for half of the consumer timeout ends the channel.
 func TestOldMessagesEndTheChannel(t *testing.T) {
 	f := newOrderedQueue(t, Config{
-		ConsumerTimeout: 2 * time.Second, Policy: redeliver.Policy{Order: redeliver.Blocking, MaxRetries: 60, Timeout: time.Second, Backoff: redeliver.Fixed(20 * time.Millisecond)},
+		ConsumerTimeout: 2 * time.Second, Policy: redeliver.Policy{Order: redeliver.OrderBlocking, MaxRetries: 60, Timeout: time.Second, Backoff: redeliver.Fixed(20 * time.Millisecond)},
 	}, func([]string, redeliver.State) error { return errFull })
 	s, in := f.source(false, "a", "b")
 	if err := f.ended(f.run(t.Context(), s, in)); !errors.Is(err, errHeldTooLong) {
@@ -238,7 +238,7 @@ func TestOldMessagesEndTheChannel(t *testing.T) {
 // A message from a redeliver queue has its key for Policy.Invalid and waits for no other message. If the key function
 // panics, it has no key and runs.
 func TestRetryHasItsKeyForInvalid(t *testing.T) {
-	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey, Invalid: func(redeliver.Message) error { return nil }}}, nil)
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries, Invalid: func(redeliver.Message) error { return nil }}}, nil)
 	for _, kind := range []layout.Kind{layout.RetryQueue, layout.DelayQueue, layout.SuspectQueue} {
 		s := newSource(f.r, queueConfig{kind: kind, queue: "orders.retry", prefetch: 50}, amqptest.NewServer(t).Ch)
 		in := make(chan amqp091.Delivery, 3)
@@ -246,7 +246,7 @@ func TestRetryHasItsKeyForInvalid(t *testing.T) {
 			in <- amqp091.Delivery{MessageId: id, DeliveryTag: uint64(tag) + 1}
 		}
 		all := parsed(s, in)
-		if key := (codec{}).Key(all[0]); key != nil || all[0].Step != driver.Handle {
+		if key := (codec{}).Key(all[0]); key != nil || all[0].Step != driver.StepHandle {
 			t.Errorf("%s: the first has the key %q and goes to %v", kind, key, all[0].Step)
 		}
 		if key := (codec{}).Key(all[1]); string(key) != "a" || all[1].Key != 0 {
@@ -258,11 +258,11 @@ func TestRetryHasItsKeyForInvalid(t *testing.T) {
 
 // A key function that panics affects only that message.
 func TestPanickingKeyIsUndecodable(t *testing.T) {
-	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries}}, nil)
 	s, in := f.source(false, "", "a")
 	all := parsed(s, in)
 	var panicked *redeliver.PanicError
-	if !errors.As(all[0].Err, &panicked) || all[0].Step != driver.DeadLetter || all[0].Key != 0 || all[1].Key == 0 || all[1].Step != driver.Handle {
+	if !errors.As(all[0].Err, &panicked) || all[0].Step != driver.StepDeadLetter || all[0].Key != 0 || all[1].Key == 0 || all[1].Step != driver.StepHandle {
 		t.Errorf("the first is %v, in line %d; the second is in line %d", all[0].Err, all[0].Key, all[1].Key)
 	}
 	s.finishTest()
@@ -272,7 +272,7 @@ func TestPanickingKeyIsUndecodable(t *testing.T) {
 // not run. Messages whose state this process has kept have not killed it: while a dependency is down they come back
 // every half of ConsumerTimeout.
 func TestOnlyTheFirstOfEachKeyIsSuspect(t *testing.T) {
-	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries}}, nil)
 	f.r.client.places.Put(placeKey{"orders", "d1"}, &redeliver.State{ID: "d1", Attempts: 1})
 	s, in := f.source(true)
 	for tag, row := range []struct {
@@ -296,7 +296,7 @@ func TestOnlyTheFirstOfEachKeyIsSuspect(t *testing.T) {
 // A suspect gives up its turn when the gate closes, so that the client's other queues need not wait.
 func TestSuspectBehindAClosedGateReturnsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+		f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries}}, nil)
 		s, in := f.source(true, "aw")
 		m := parsed(s, in)[0]
 		f.r.sub.Gate.Close()
@@ -331,7 +331,7 @@ func TestLateAnswerDoesNotCountForTheNextAttempt(t *testing.T) {
 				ended := make(chan redeliver.Event, 1)
 				var first amqp091.Delivery
 				f := newNativeOrderedQueue(t, Config{
-					Policy: redeliver.Policy{Order: redeliver.Blocking, Timeout: time.Second, Backoff: redeliver.Fixed(10 * time.Millisecond)},
+					Policy: redeliver.Policy{Order: redeliver.OrderBlocking, Timeout: time.Second, Backoff: redeliver.Fixed(10 * time.Millisecond)},
 					Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 						switch e.(type) {
 						case redeliver.Committed, redeliver.DeadLettered:
@@ -362,7 +362,7 @@ func TestLateAnswerDoesNotCountForTheNextAttempt(t *testing.T) {
 // A source settles and returns only deliveries of its own channel.
 func TestEndedChannelSettlesNothing(t *testing.T) {
 	over := make(chan struct{})
-	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.Unordered}}, func([]string, redeliver.State) error { <-over; return nil })
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.OrderNone}}, func([]string, redeliver.State) error { <-over; return nil })
 	s, in := f.source(false, "a", "b")
 	end := f.run(t.Context(), s, in)
 	f.await(func(ran []string) bool { return len(ran) == 2 })
@@ -391,7 +391,7 @@ func TestPausedSourceDoesNotConsume(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				over := make(chan struct{})
-				f := newOrderedQueue(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.Unordered, Timeout: redeliver.NoTimeout}}, func([]string, redeliver.State) error { <-over; return nil })
+				f := newOrderedQueue(t, Config{MaxInFlight: 1, Policy: redeliver.Policy{Order: redeliver.OrderNone, Timeout: redeliver.NoTimeout}}, func([]string, redeliver.State) error { <-over; return nil })
 				f.r.expires.Store(row.expires)
 				ctx, stop := context.WithCancel(t.Context())
 				s, in := f.source(false, "a", "b", "c")
@@ -433,7 +433,7 @@ func TestPausedSourceDoesNotConsume(t *testing.T) {
 func TestALaneContinuesWhileTheBrokerDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		over := make(chan struct{})
-		f := newOrderedQueue(t, Config{MaxInFlight: 1, DrainTimeout: time.Second, Policy: redeliver.Policy{Order: redeliver.Unordered, Timeout: redeliver.NoTimeout}}, func([]string, redeliver.State) error { <-over; return nil })
+		f := newOrderedQueue(t, Config{MaxInFlight: 1, DrainTimeout: time.Second, Policy: redeliver.Policy{Order: redeliver.OrderNone, Timeout: redeliver.NoTimeout}}, func([]string, redeliver.State) error { <-over; return nil })
 		ctx, stop := context.WithCancel(t.Context())
 		s, in := f.source(false, "a", "b")
 		end := f.run(ctx, s, in)
@@ -488,7 +488,7 @@ func (postOnly) Post(func()) bool { return true }
 func TestStopWaitsForAChangeOfTheWindow(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
-			f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.Unordered}}, nil)
+			f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.OrderNone}}, nil)
 			s, in := f.source(false)
 			s.lane = postOnly{}
 			go s.intake.run(in)
@@ -526,7 +526,7 @@ func TestAcksDoNotWaitForASuspect(t *testing.T) {
 		"settled without a suspect": {false, func(s *source) { s.Commit() }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.PerKey}}, nil)
+			f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries}}, nil)
 			s, in := f.source(false, "a1", "b1")
 			s.ackTimer = time.NewTimer(time.Hour)
 			all := parsed(s, in)

@@ -69,17 +69,17 @@ func (w *write) do() { w.done.Confirmed(w.writeMessage()) }
 func (w *write) writeMessage() (where string, err error) {
 	d, rec, to, st := w.d, w.d.Record, w.to, w.st
 	rec.Copies = 0
-	if w.step == driver.Hop {
+	if w.step == driver.StepHop {
 		rec.Copies = d.rewritten
 	}
 	switch {
-	case to == driver.DLQ && st.Truncated != "" && d.maxBody > 0:
+	case to == driver.PlaceDLQ && st.Truncated != "" && d.maxBody > 0:
 		return w.layout.DLQ(), w.deadLetterInParts(st)
-	case to == driver.DLQ:
+	case to == driver.PlaceDLQ:
 		return w.layout.DLQ(), w.sendTo(w.layout.DLQ(), rec.DeadCopy(st, w.sender.FrameMax()))
-	case to == driver.Suspects:
+	case to == driver.PlaceSuspects:
 		return w.waiting(&rec, w.layout.Suspects(), st, time.Time{}, wire.CountRoom)
-	case to == driver.Topic:
+	case to == driver.PlaceTopic:
 		return w.publish()
 	case d.rewrite:
 		// It waits so that the broker has the original's ack first. A message that kills its process would otherwise
@@ -155,7 +155,7 @@ func (w *write) send(through *link.Sender, where, exchange, key string, p amqp09
 		err = try()
 	}
 	// The engine decides whether another error concerns this message alone, and records delayed publishes.
-	if w.to != driver.Topic && (err == nil || link.IsDenied(err)) {
+	if w.to != driver.PlaceTopic && (err == nil || link.IsDenied(err)) {
 		w.record(link.MethodPublish, link.ExchangeText(exchange, key), err)
 	}
 	if n := link.MaxBodyOf(err); link.IsRefusal(err) && n != w.d.maxBody {

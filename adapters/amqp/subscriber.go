@@ -152,9 +152,9 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 	r.expires.Store(l.Expires)
 	r.classic.Store(l.Classic)
 	r.crashes = &crashes.Counts{
-		Queue: l.Place(), Blocking: l.Policy.Order == redeliver.Blocking, Link: c.consuming, Sender: c.forwarded, Declare: r.store.declare,
+		Queue: l.Place(), Blocking: l.Policy.Order == redeliver.OrderBlocking, Link: c.consuming, Sender: c.forwarded, Declare: r.store.declare,
 	}
-	if l.Policy.Order == redeliver.PerKey {
+	if l.Policy.Order == redeliver.OrderThroughRetries {
 		r.sub.MaxInPlace = cfg.ConsumerTimeout / 2
 	}
 	cfg.boundHeld(r.sub)

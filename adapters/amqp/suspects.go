@@ -114,7 +114,7 @@ func (s suspectFeed) requeue(ctx context.Context) {
 			continue
 		}
 		again := &delivery{Record: d.Record, state: d.state, arrived: d.arrived}
-		if s.rewrite(ctx, driver.Suspects, &driver.Message[*delivery]{Record: again, State: d.m.State}) {
+		if s.rewrite(ctx, driver.PlaceSuspects, &driver.Message[*delivery]{Record: again, State: d.m.State}) {
 			s.acks.settle(d)
 		}
 	}

@@ -28,7 +28,7 @@ func (w *Waiting) SendCommand(ctx context.Context, asked deadletter.Command) (de
 	if groups[w.group] == "share" {                    // its protocol type
 		return cmd, fmt.Errorf("kafka: %s is a share group: its consumers read no commands about messages of %s that wait; they ask Policy.Invalid before each attempt", w.group, w.topic)
 	}
-	if cmd.Kind == deadletter.ReleaseWaiting {
+	if cmd.Kind == deadletter.CommandRelease {
 		if err := w.checkRelease(&cmd); err != nil {
 			return cmd, err
 		}
@@ -36,7 +36,7 @@ func (w *Waiting) SendCommand(ctx context.Context, asked deadletter.Command) (de
 	return cmd, w.control.Send(ctx, &cmd)
 }
 
-// checkRelease refuses a release of levels that do not exist, or of a group whose members announce the order PerKey.
+// checkRelease refuses a release of levels that do not exist, or of a group whose members announce the order OrderThroughRetries.
 func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
 	var levels []string
 	for i := range w.levels {
@@ -51,7 +51,7 @@ func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
 	}
 	found, err := w.c.admin.DescribeGroup(w.group)
 	switch {
-	case errors.Is(err, cluster.ErrUnseenMembers): // a member with PerKey refuses the release itself
+	case errors.Is(err, cluster.ErrUnseenMembers): // a member with OrderThroughRetries refuses the release itself
 		return nil
 	case err != nil:
 		return err

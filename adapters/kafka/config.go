@@ -73,7 +73,7 @@ type Config struct {
 	// More is refused. Levels of older policies do not count. Default 200.
 	MaxPartitions int
 	// MaxWaiting bounds how many messages of one Subscribe may wait on its levels at a time if its
-	// Order is PerKey. Their keys and offsets are in memory, about 140 bytes each. At the bound the
+	// Order is OrderThroughRetries. Their keys and offsets are in memory, about 140 bytes each. At the bound the
 	// origin waits until there are fewer, while retries continue. Records that were already read
 	// are not stopped, so each partition may have 4,096 plus MaxInFlight more. Default 100,000.
 	MaxWaiting int
@@ -161,7 +161,7 @@ func (c Config) validate() error {
 }
 
 // orders are the values of a policy's Order.
-var orders = []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey}
+var orders = []redeliver.Order{redeliver.OrderFirstAttempts, redeliver.OrderNone, redeliver.OrderBlocking, redeliver.OrderThroughRetries}
 
 // check adds problems that do not depend on the cluster or the client's configuration.
 func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {

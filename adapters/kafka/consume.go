@@ -137,7 +137,7 @@ func (c Config) checkWithClient(ps *redeliver.Problems, topics []string, allowed
 	if hasClient {
 		c.checkGroupConfig(ps)
 	}
-	if hasClient && slices.Contains(allowed, redeliver.PerKey) {
+	if hasClient && slices.Contains(allowed, redeliver.OrderThroughRetries) {
 		c.checkPerKey(ps)
 	}
 	for i, topic := range topics {

@@ -22,12 +22,12 @@ import (
 
 // release makes a command by ann that releases levels, or all levels without names.
 func release(levels ...string) deadletter.Command {
-	return deadletter.Command{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: levels}, Everything: len(levels) == 0}
+	return deadletter.Command{Kind: deadletter.CommandRelease, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: levels}, Everything: len(levels) == 0}
 }
 
 // cancel makes a command by ann that cancels the matching messages.
 func cancel(f deadletter.Filter) deadletter.Command {
-	return deadletter.Command{Kind: deadletter.CancelWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Filter: f}, Everything: f.All()}
+	return deadletter.Command{Kind: deadletter.CommandCancel, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Filter: f}, Everything: f.All()}
 }
 
 // waiting opens the waiting messages with its own client.

@@ -156,14 +156,14 @@ func TestOnKafkaTheFirstCommandReachesRunningMembers(t *testing.T) {
 	ev.awaitEnds(t, "order-0001")
 }
 
-// With the order PerKey a release is refused, and members ignore one that another program has written. A cancelled
+// With the order OrderThroughRetries a release is refused, and members ignore one that another program has written. A cancelled
 // message goes to the DLQ when it is due, and the messages behind it run.
 func TestOnKafkaPerKeyRefusesReleaseAndAppliesCancel(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	const wait = 4 * time.Second
 	policy := retryAfter(wait)
-	policy.Order = redeliver.PerKey
+	policy.Order = redeliver.OrderThroughRetries
 	cfg := p.provision(t, policy)
 	w := p.waiting(t)
 	forged := release()
@@ -175,11 +175,11 @@ func TestOnKafkaPerKeyRefusesReleaseAndAppliesCancel(t *testing.T) {
 	c, ev := open(t, cfg)
 	route(t, c, p.topic, failOnce)
 	ev.awaitJoined(t, 1)
-	if _, err := w.SendCommand(t.Context(), release()); err == nil || !strings.Contains(err.Error(), "PerKey") {
+	if _, err := w.SendCommand(t.Context(), release()); err == nil || !strings.Contains(err.Error(), "OrderThroughRetries") {
 		t.Errorf("a release was answered with %v", err)
 	}
 	ev.awaitEnds(t, "key-0", "key-1")
-	ev.await(t, 1, isChangeWithError("command ignored", "PerKey"))
+	ev.await(t, 1, isChangeWithError("command ignored", "OrderThroughRetries"))
 	for _, d := range all[redeliver.DeadLettered](ev) {
 		if d.State.ID != "key-0" || d.State.Reason != redeliver.ReasonInvalidated {
 			t.Errorf("%s is dead for %s", d.State.ID, d.State.Reason)

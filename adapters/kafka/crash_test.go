@@ -291,14 +291,14 @@ func TestRefusedCommitMetadataStopsNoMessage(t *testing.T) {
 	}
 }
 
-// With Blocking, a failed suspect runs alone in each attempt, and holds up no other partition while it waits.
+// With OrderBlocking, a failed suspect runs alone in each attempt, and holds up no other partition while it waits.
 func TestABlockedSuspectHoldsUpNoOtherPartition(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
 	ids := fillPartitions(t, addrs, 3, 0)
 	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=3 base=0 suspects=0")
-	p := redeliver.Policy{MaxRetries: 500, Backoff: redeliver.Fixed(100 * time.Millisecond), Order: redeliver.Blocking}
+	p := redeliver.Policy{MaxRetries: 500, Backoff: redeliver.Fixed(100 * time.Millisecond), Order: redeliver.OrderBlocking}
 	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p})
 	with := newOverlapRecorder()
 	failed, between := make(chan struct{}, 10), make(chan struct{})

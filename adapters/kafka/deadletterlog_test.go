@@ -195,7 +195,7 @@ func TestOnKafkaATaskDeletesNothingOfADLQThatWasCreatedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scan, err := c.Scan(t.Context(), deadletter.Start)
+	scan, err := c.Scan(t.Context(), deadletter.FromStart)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestOnKafkaATaskDeletesNothingOfADLQThatWasCreatedAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		purged = append(purged, deadletter.Settlement{Message: msg, Outcome: deadletter.Purged})
+		purged = append(purged, deadletter.Settlement{Message: msg, Outcome: deadletter.OutcomePurged})
 	}
 	if err := c.Settle(t.Context(), deadletter.Task{ID: "t"}, purged); err != nil {
 		t.Fatal(err)
@@ -419,7 +419,7 @@ func TestOnKafkaARunnerWithoutItsLeaseCannotWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scan, err := c.Scan(t.Context(), deadletter.Start)
+	scan, err := c.Scan(t.Context(), deadletter.FromStart)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -441,7 +441,7 @@ func TestOnKafkaARunnerWithoutItsLeaseCannotWrite(t *testing.T) {
 	if errs := c.Send(t.Context(), []*deadletter.Message{one}); !errors.Is(errs[0], deadletter.ErrClaimLost) {
 		t.Errorf("it sends: %v", errs[0])
 	}
-	if err := c.Settle(t.Context(), deadletter.Task{ID: "t"}, []deadletter.Settlement{{Message: one, Outcome: deadletter.Purged}}); !errors.Is(err, deadletter.ErrClaimLost) {
+	if err := c.Settle(t.Context(), deadletter.Task{ID: "t"}, []deadletter.Settlement{{Message: one, Outcome: deadletter.OutcomePurged}}); !errors.Is(err, deadletter.ErrClaimLost) {
 		t.Errorf("it settles: %v", err)
 	}
 	if err := c.Release(t.Context()); err != nil {

@@ -98,7 +98,7 @@ func TestCountIsCompleteDuringAConcurrentRefresh(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range looks {
-			if err := q.Request(t.Context(), "task", deadletter.NoRequest); err != nil {
+			if err := q.Request(t.Context(), "task", deadletter.RequestNone); err != nil {
 				t.Error(err)
 				return
 			}
@@ -125,7 +125,7 @@ func TestGarbageInTheStateOfADLQIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	q, ev := filledDLQ(t, p, 1)
-	if err := q.Request(t.Context(), "task", deadletter.NoRequest); err != nil { // it creates the state topic
+	if err := q.Request(t.Context(), "task", deadletter.RequestNone); err != nil { // it creates the state topic
 		t.Fatal(err)
 	}
 	rec := order(p.ours("dlq.state"), "no such thing")

@@ -58,7 +58,7 @@ func TestAScanReadsOnePageAhead(t *testing.T) {
 	t.Parallel()
 	const n, pages = 12, 6
 	q, fetches := largeDLQ(t, n)
-	scan, err := q.Scan(t.Context(), deadletter.Start)
+	scan, err := q.Scan(t.Context(), deadletter.FromStart)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestAScanReadsOnePageAhead(t *testing.T) {
 func TestAScanIsClosedWhileItReadsAhead(t *testing.T) {
 	t.Parallel()
 	q, _ := largeDLQ(t, 12)
-	scan, err := q.Scan(t.Context(), deadletter.Start)
+	scan, err := q.Scan(t.Context(), deadletter.FromStart)
 	if err != nil {
 		t.Fatal(err)
 	}

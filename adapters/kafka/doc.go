@@ -54,7 +54,7 @@
 //
 // # Not supported
 //
-// Share groups (see adapters/kafkashare), and PerKey with [Wrap] or in a cooperative
+// Share groups (see adapters/kafkashare), and OrderThroughRetries with [Wrap] or in a cooperative
 // group. Consumers without a group get no retries, because no group could get the message
 // back.
 package kafka

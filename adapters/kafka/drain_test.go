@@ -143,7 +143,7 @@ func TestOnKafkaADrainBeginsNoMessageBehindAReturnedOne(t *testing.T) {
 }
 
 // A copy that was out of date is settled without a handler, while a record with a lower offset still waits. The copy
-// must not run again, because with PerKey nothing would show that it is a copy.
+// must not run again, because with OrderThroughRetries nothing would show that it is a copy.
 func TestOnKafkaADroppedCopyDoesNotRunAgain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

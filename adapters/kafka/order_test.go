@@ -22,7 +22,7 @@ func TestABlockingPolicyHoldsUpOnlyItsPartition(t *testing.T) {
 	var ran []string
 	others := make(chan struct{})
 	ev, _ := consume(t, p, kafka.Config{
-		MaxInFlight: 10, Policy: redeliver.Policy{Order: redeliver.Blocking, Backoff: redeliver.Fixed(50 * time.Millisecond)},
+		MaxInFlight: 10, Policy: redeliver.Policy{Order: redeliver.OrderBlocking, Backoff: redeliver.Fixed(50 * time.Millisecond)},
 	}, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 		st, _ := redeliver.FromContext(ctx)
 		mu.Lock()
@@ -70,7 +70,7 @@ func TestUnorderedMessagesOfOneKeyRunSideBySide(t *testing.T) {
 	all := make(chan struct{})
 	var mu sync.Mutex
 	running := 0
-	ev, _ := consume(t, p, kafka.Config{MaxInFlight: 10, Policy: redeliver.Policy{Order: redeliver.Unordered}}, func(context.Context, *sarama.ConsumerMessage) error {
+	ev, _ := consume(t, p, kafka.Config{MaxInFlight: 10, Policy: redeliver.Policy{Order: redeliver.OrderNone}}, func(context.Context, *sarama.ConsumerMessage) error {
 		mu.Lock()
 		if running++; running == 3 {
 			close(all)

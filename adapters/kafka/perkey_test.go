@@ -19,7 +19,7 @@ import (
 
 // perKeyPolicy returns a policy whose failing keys wait.
 func perKeyPolicy(levels ...time.Duration) redeliver.Policy {
-	return redeliver.Policy{Order: redeliver.PerKey, MaxRetries: len(levels), Backoff: redeliver.Steps(levels...), Levels: levels}
+	return redeliver.Policy{Order: redeliver.OrderThroughRetries, MaxRetries: len(levels), Backoff: redeliver.Steps(levels...), Levels: levels}
 }
 
 // A later message of the key is before the other keys in the partition.
@@ -56,7 +56,7 @@ func TestOnKafkaASlowRetryHoldsUpOnlyItsKey(t *testing.T) {
 	ev.awaitEnds(t, "slow", "behind")
 }
 
-// keyOrderChecker checks the promise of PerKey over all members: no attempt of a message begins before all earlier ones
+// keyOrderChecker checks the promise of OrderThroughRetries over all members: no attempt of a message begins before all earlier ones
 // of its key are settled. A settled message may run again, if that is allowed, and is not checked.
 type keyOrderChecker struct {
 	mu      sync.Mutex

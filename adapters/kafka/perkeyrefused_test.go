@@ -74,7 +74,7 @@ func TestPerKeyIsRefusedWithIncompatibleSettings(t *testing.T) {
 	}
 }
 
-// The DLQ has as many partitions as without PerKey.
+// The DLQ has as many partitions as without OrderThroughRetries.
 func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t).ListenAddrs()
@@ -95,7 +95,7 @@ func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 			t.Errorf("%s has %d partitions, want %d", topic.Name, topic.Partitions, want)
 		}
 	}
-	if !strings.Contains(plan.String(), "PerKey") {
+	if !strings.Contains(plan.String(), "OrderThroughRetries") {
 		t.Errorf("the plan does not mention the order:\n%s", plan)
 	}
 }
@@ -161,10 +161,10 @@ func TestOnKafkaPerKeyRefusesLevelsWithMorePartitionsAndSaysHowToLoseThem(t *tes
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: perKeyPolicy(100 * time.Millisecond)}
 	c, _ := open(t, cfg)
 	_, err := c.Subscriber().Subscribe(t.Context(), p.topic)
-	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "order KeyOrder until the topic is empty") || strings.Contains(err.Error(), "Raise") {
+	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "order OrderFirstAttempts until the topic is empty") || strings.Contains(err.Error(), "Raise") {
 		t.Fatal(err)
 	}
-	cfg.Policy.Order = redeliver.KeyOrder
+	cfg.Policy.Order = redeliver.OrderFirstAttempts
 	ordered, ev := open(t, cfg)
 	route(t, ordered, p.topic, func(*message.Message) error { return nil })
 	ev.awaitEnds(t, "waits")
@@ -174,7 +174,7 @@ func TestOnKafkaPerKeyRefusesLevelsWithMorePartitionsAndSaysHowToLoseThem(t *tes
 	for _, suffix := range p.topics(t) {
 		kafkatest.DropTopic(t, adm, p.ours(suffix))
 	}
-	cfg.Policy.Order = redeliver.PerKey
+	cfg.Policy.Order = redeliver.OrderThroughRetries
 	c, ev = open(t, cfg)
 	route(t, c, p.topic, func(*message.Message) error { return nil })
 	put(t, p.addrs, order(p.topic, "new"))

@@ -94,8 +94,8 @@ func planOf(l *topology.Layout) *Plan {
 		p.Notes = append(p.Notes, w.String()+" (this refuses nothing: it is a level of an older policy)")
 	}
 	p.Notes = append(p.Notes, l.Wishes...)
-	if l.Policy.Order == redeliver.PerKey {
-		p.Notes = append(p.Notes, "the Order is PerKey: messages behind a failed message of their key wait on the levels, too; the other members of the group need such a policy as well")
+	if l.Policy.Order == redeliver.OrderThroughRetries {
+		p.Notes = append(p.Notes, "the Order is OrderThroughRetries: messages behind a failed message of their key wait on the levels, too; the other members of the group need such a policy as well")
 	}
 	if l.MaxWait < redeliver.MaxWait {
 		p.Notes = append(p.Notes, fmt.Sprintf("the retention of the delay topics is limited: a handler may ask for %s at most, more is dead-lettered as unschedulable", l.MaxWait))

@@ -154,20 +154,20 @@ func (c Config) producerConfig() *sarama.Config {
 	return cfg
 }
 
-// perKey reports whether a policy of the group has the order PerKey. All members of a group must use one strategy.
+// perKey reports whether a policy of the group has the order OrderThroughRetries. All members of a group must use one strategy.
 func (c Config) perKey() bool {
-	if c.Policy.Order == redeliver.PerKey {
+	if c.Policy.Order == redeliver.OrderThroughRetries {
 		return true
 	}
 	for _, p := range c.Topics {
-		if p.Order == redeliver.PerKey {
+		if p.Order == redeliver.OrderThroughRetries {
 			return true
 		}
 	}
 	return false
 }
 
-// checkPerKey refuses settings that the order PerKey does not allow.
+// checkPerKey refuses settings that the order OrderThroughRetries does not allow.
 func (c Config) checkPerKey(ps *redeliver.Problems) {
 	if !c.perKey() {
 		return
@@ -177,7 +177,7 @@ func (c Config) checkPerKey(ps *redeliver.Problems) {
 	for _, s := range rebalance.GroupStrategies {
 		names = append(names, s.Name())
 	}
-	const rule = "must be left alone where an Order is PerKey: a partition and the levels behind it must have one owner"
+	const rule = "must be left alone where an Order is OrderThroughRetries: a partition and the levels behind it must have one owner"
 	if !slices.Equal(names, []string{sarama.RangeBalanceStrategyName}) { // sarama's default
 		ps.Add("Sarama.Consumer.Group.Rebalance.GroupStrategies", names, rule)
 	}
@@ -186,10 +186,10 @@ func (c Config) checkPerKey(ps *redeliver.Problems) {
 	}
 }
 
-// perKeyStrategy returns the balance strategy of a group with the order PerKey.
+// perKeyStrategy returns the balance strategy of a group with the order OrderThroughRetries.
 func (c Config) perKeyStrategy() sarama.BalanceStrategy {
 	return perkey.BalanceStrategy{
 		Group: c.Group, RetryTopic: c.names().RetryTopic,
-		IsPerKey: func(topic string) bool { return c.policy(topic).Order == redeliver.PerKey },
+		IsPerKey: func(topic string) bool { return c.policy(topic).Order == redeliver.OrderThroughRetries },
 	}
 }

@@ -97,7 +97,7 @@ func (c *Client) newReader(ctx context.Context, l *topology.Layout, group sarama
 		Sub: &engine.Subscription{
 			Origin: l.Origin, Group: l.Group, Policy: l.Policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout,
 			NackDelay: cfg.NackDelay, MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight,
-			KeepsPlace: l.Policy.Order == redeliver.Blocking, Discards: l.Discards, Turn: c.turn,
+			KeepsPlace: l.Policy.Order == redeliver.OrderBlocking, Discards: l.Discards, Turn: c.turn,
 		},
 		SkipsExisting: cfg.SkipExisting, SpringHeaders: cfg.SpringHeaders, MaxWaiting: cfg.MaxWaiting, DrainTimeout: cfg.DrainTimeout,
 		RebalanceDrain: drain, CutAdvice: cutAdvice,

@@ -138,7 +138,7 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 	ev.awaitEnds(t, "a")
 }
 
-// With PerKey a level with another number of partitions cannot be read in order. So it is not read, which is reported.
+// With OrderThroughRetries a level with another number of partitions cannot be read in order. So it is not read, which is reported.
 func TestAnUnequalOldLevelRefusesNoStart(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)

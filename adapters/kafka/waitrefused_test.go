@@ -87,7 +87,7 @@ func TestOnKafkaARefusedHopIsDeadLettered(t *testing.T) {
 			eventually(t, "its offset is committed", func() bool {
 				return unacked(t, p.addrs, p.group, kafka.DelayTopicName(p.topic, p.group, 3*time.Second), 0) == 1
 			})
-			if policy.Order != redeliver.PerKey {
+			if policy.Order != redeliver.OrderThroughRetries {
 				return
 			}
 			// A kill left it on the origin, too.

@@ -53,7 +53,7 @@ type Wrapped struct {
 // a disabled Offsets.AutoCommit (the handler only marks settled records, so nothing would be
 // committed), and Offsets.Initial Newest, sarama's default (messages that were written to a delay
 // topic before its first claim would be skipped). A group that has committed offsets is not
-// affected by Oldest. The order PerKey is refused, too, because it needs a balance strategy of its
+// affected by Oldest. The order OrderThroughRetries is refused, too, because it needs a balance strategy of its
 // own. All problems of the call and of config are in one redeliver.ConfigError.
 //
 // Each session begins with a check of the group. The session fails, with the reason, if its member
@@ -102,8 +102,8 @@ func openWrapped(ctx context.Context, config Config, ps redeliver.Problems, grou
 		own.Consumer.Group.InstanceId = ""
 		config.Sarama = &own
 	}
-	// PerKey needs its own balance strategy, which this group does not have.
-	config.checkWithClient(&ps, topics, []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking})
+	// OrderThroughRetries needs its own balance strategy, which this group does not have.
+	config.checkWithClient(&ps, topics, []redeliver.Order{redeliver.OrderFirstAttempts, redeliver.OrderNone, redeliver.OrderBlocking})
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}

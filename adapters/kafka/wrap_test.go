@@ -268,7 +268,7 @@ func TestWrapRefusesABadCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = client.Close() }()
-		perKey := redeliver.Policy{Order: redeliver.PerKey}
+		perKey := redeliver.Policy{Order: redeliver.OrderThroughRetries}
 		_, err = kafka.Wrap(t.Context(), client, nil, kafka.Config{
 			InstanceID: "a", MaxInFlight: -1, MaxRetriesInFlight: 5, Topics: map[string]redeliver.Policy{"b": perKey, "a": perKey, "c": perKey},
 		}, []string{"orders"}, handle)

@@ -39,7 +39,7 @@ type Config struct {
 	// Group is the share group. The consumer group Group + "-retry" reads retries, because Kafka does
 	// not allow one id for both kinds of groups. Required.
 	Group string
-	// Policy applies to every topic that Topics does not name. PerKey and Blocking are refused: a
+	// Policy applies to every topic that Topics does not name. OrderThroughRetries and OrderBlocking are refused: a
 	// share group keeps no order. Default: the zero Policy, three retries after 1, 2 and 4 s plus
 	// jitter.
 	Policy redeliver.Policy
@@ -124,7 +124,7 @@ func (c *Config) check(ps *redeliver.Problems) {
 	kafkaname.CheckGroup(ps, "Group + "+wirename.ShareRetryGroup, c.retryGroup())
 	checkPolicy := func(field string, p redeliver.Policy) {
 		ps.CheckPolicy(field, p)
-		ps.CheckOrder(field, p, redeliver.KeyOrder, redeliver.Unordered)
+		ps.CheckOrder(field, p, redeliver.OrderFirstAttempts, redeliver.OrderNone)
 	}
 	checkPolicy("Policy", c.Policy)
 	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {

@@ -38,8 +38,8 @@ func TestAConfigurationIsRefusedWithAllItsProblems(t *testing.T) {
 		"no numbers":   {kafkashare.Config{Brokers: []string{"b:1"}, Group: "g", Clients: -1, MaxInFlight: -1, DrainTimeout: -1}, []string{"Clients", "MaxInFlight", "MaxRetriesInFlight", "DrainTimeout"}},
 		"a long drain": {kafkashare.Config{Brokers: []string{"b:1"}, Group: "g", DrainTimeout: 41 * time.Second}, []string{"DrainTimeout"}},
 		"orders": {kafkashare.Config{
-			Brokers: []string{"b:1"}, Group: "g", Policy: redeliver.Policy{Order: redeliver.PerKey},
-			Topics: map[string]redeliver.Policy{"orders": {Order: redeliver.Blocking, Backoff: redeliver.Steps(time.Second)}},
+			Brokers: []string{"b:1"}, Group: "g", Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries},
+			Topics: map[string]redeliver.Policy{"orders": {Order: redeliver.OrderBlocking, Backoff: redeliver.Steps(time.Second)}},
 		}, []string{"Policy.Order", `Topics["orders"].Order`}},
 	} {
 		_, err := kafkashare.Open(t.Context(), c.cfg)

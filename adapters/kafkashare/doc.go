@@ -45,7 +45,7 @@
 //
 // # Not supported
 //
-//   - Order of keys, Blocking and PerKey
+//   - Order of keys, OrderBlocking and OrderThroughRetries
 //   - Crash counting: a message that kills its process comes back
 //   - Commands about waiting messages: only adapters/kafka reads them
 //   - Other topic names

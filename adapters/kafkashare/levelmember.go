@@ -254,9 +254,9 @@ func (s *levelSource) Parse(m *driver.Message[*kgo.Record]) error {
 	m.Retry, m.Displaced, m.Until = true, true, stay.Until
 	switch {
 	case stay.Hops:
-		m.Step = driver.Hop
+		m.Step = driver.StepHop
 	case stay.Publish:
-		m.Step = driver.Publish
+		m.Step = driver.StepPublish
 	}
 	if unread != nil {
 		r.codec().makeStub(m, unread)

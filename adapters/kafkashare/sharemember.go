@@ -302,7 +302,7 @@ func (m *shareMember) Parse(msg *driver.Message[*kgo.Record]) error {
 		m.r.sub.Emit(redeliver.HeadersIgnored{Topic: rec.Topic, ID: id, Findings: found})
 	}
 	if rec.DeliveryCount() >= copyAtDelivery {
-		msg.Step = driver.Hop // topicFor then returns the retry topic
+		msg.Step = driver.StepHop // topicFor then returns the retry topic
 	}
 	if unread != nil {
 		m.r.codec().makeStub(msg, unread)

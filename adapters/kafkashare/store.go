@@ -27,11 +27,11 @@ func (*layout) Truncates() bool { return true }
 // Write implements [driver.Store].
 func (l *layout) Write(ctx context.Context, to driver.Place, m *driver.Message[*kgo.Record], st *redeliver.State, done driver.Done) {
 	switch to {
-	case driver.Level:
+	case driver.PlaceLevel:
 		l.writeCopy(ctx, m.Record, l.topicFor(st.Due, time.Now()), st, done)
-	case driver.DLQ:
+	case driver.PlaceDLQ:
 		l.writeCopy(ctx, m.Record, l.dlq, st, done)
-	case driver.Topic:
+	case driver.PlaceTopic:
 		l.publisher.write(ctx, copyFor(m.Record, l.origin, nil), done)
 	default:
 		done.Confirmed("", fmt.Errorf("kafkashare: there is no place %d", to))

@@ -150,7 +150,7 @@ func (c *Config) checkPolicy(ps *redeliver.Problems, field string, p redeliver.P
 	if ps.CheckPolicy(field, p); len(*ps) > before {
 		return
 	}
-	ps.CheckOrder(field, p, redeliver.KeyOrder, redeliver.Unordered)
+	ps.CheckOrder(field, p, redeliver.OrderFirstAttempts, redeliver.OrderNone)
 	p = p.WithDefaults()
 	if len(p.Levels) > delayTopics {
 		ps.Add(field+".Levels", len(p.Levels), fmt.Sprintf("must be at most %d levels: that is the number of delay topics, whatever the policy", delayTopics))

@@ -52,7 +52,7 @@ func (c *Client) publish(topic string, msg *message.Message) error {
 	rec := newRecord(msg, false)
 	rec.publish = true
 	st := redeliver.State{ID: rec.id(), Group: l.group, Origin: topic, Due: due, Policy: l.fingerprint}
-	where, waiting, err := l.compose(driver.Level, rec, &st, now)
+	where, waiting, err := l.compose(driver.PlaceLevel, rec, &st, now)
 	if err != nil {
 		return err
 	}

@@ -164,11 +164,11 @@ func (s *source) Parse(m *driver.Message[*record]) error {
 	case s.kind == retries && longer > clockSkew, s.kind == delays && s.nth < len(lay.ladder) && longer > lay.maxStay(s.nth)+levelSlack:
 		// Another policy or program put the message here. Move it to the topic of its level, so that it delays no other. That
 		// is never an earlier topic, so two policies cannot move it to and fro: a topic without a level is left as it is.
-		m.Step, m.Until = driver.Hop, time.Time{}
+		m.Step, m.Until = driver.StepHop, time.Time{}
 	case s.kind == delays && rec.publish && !stay.Hops:
-		m.Step = driver.Publish
+		m.Step = driver.StepPublish
 	case s.kind == delays:
-		m.Step = driver.Hop
+		m.Step = driver.StepHop
 	}
 	return nil
 }

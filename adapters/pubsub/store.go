@@ -54,16 +54,16 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*r
 func (l *layout) compose(to driver.Place, rec *record, st *redeliver.State, now time.Time) (topic string, msg *message.Message, err error) {
 	c := &carried{headers: st.AppendHeaders(nil)}
 	switch {
-	case to == driver.Topic:
+	case to == driver.PlaceTopic:
 		return l.topic, rec.unmarshal(), nil
-	case to == driver.Level:
+	case to == driver.PlaceLevel:
 		topic, c.until = l.nextTopic(st.Due, now)
 		if c.publish = rec.publish; c.publish && topic == l.retry { // only the reader of a delay topic publishes it
 			topic, c.until = l.delays[0], limits.CeilMilli(now)
 		}
-	case to == driver.DLQ && st.Truncated != "":
+	case to == driver.PlaceDLQ && st.Truncated != "":
 		topic, rec = l.dlq, &record{uuid: rec.uuid} // a stub
-	case to == driver.DLQ:
+	case to == driver.PlaceDLQ:
 		topic = l.dlq
 	default:
 		return "", nil, fmt.Errorf("there is no place %d", to)

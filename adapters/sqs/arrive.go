@@ -49,7 +49,7 @@ func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first
 	if s.readsSuspects() {
 		d.crashes = max(0, wire.ReceiveCountOf(m)-1-s.lostSuspects.Count(d.id)-s.lostReceives.since(wire.SentAt(m)))
 		if d.crashes >= s.layout.policy.MaxCrashes {
-			d.step = driver.DeadLetter
+			d.step = driver.StepDeadLetter
 		}
 		return
 	}
@@ -63,7 +63,7 @@ func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first
 		d.hold = true
 		d.keepUntil(d.state.Due)
 	case left > maxHold:
-		d.step = driver.Hop
+		d.step = driver.StepHop
 	case left > 0: // before limitReturns: suspects do not wait
 		d.hold = true
 	case wire.ReceiveCountOf(m) > s.rewriteAfter && first:
@@ -85,11 +85,11 @@ func receiveLimits(q *api.Queue) (rewrite, isolate int) {
 func (s *source) limitReturns(d *delivery, receives int, inPlace bool) {
 	switch {
 	case !inPlace && s.hasRoomForState(d) && d.Copies < maxCopies:
-		d.step, d.rewrite = driver.Hop, true
+		d.step, d.rewrite = driver.StepHop, true
 	case !inPlace && d.Copies >= maxCopies:
-		d.step = driver.Isolate
+		d.step = driver.StepIsolate
 	case receives > s.isolateAfter:
-		d.step = driver.Isolate
+		d.step = driver.StepIsolate
 	}
 }
 

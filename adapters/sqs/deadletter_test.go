@@ -56,7 +56,7 @@ func TestLongScanKeepsItsMessagesHidden(t *testing.T) {
 		f := newFake()
 		q := openTestDLQ(t, f, "orders", 45, "")
 		defer q.Close()
-		s, err := q.Scan(t.Context(), deadletter.Start)
+		s, err := q.Scan(t.Context(), deadletter.FromStart)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +214,7 @@ func TestAPurgeCountsBesideAnotherReader(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer other.Close()
-		s, err := other.Scan(t.Context(), deadletter.Start)
+		s, err := other.Scan(t.Context(), deadletter.FromStart)
 		if err != nil {
 			t.Fatal(err)
 		}

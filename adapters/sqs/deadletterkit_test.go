@@ -34,7 +34,7 @@ func TestDeadLetterQueue(t *testing.T) {
 
 func (m *testHarness) toHarness() adaptertest.Harness {
 	return adaptertest.Harness{
-		Name: "SQS", Features: adaptertest.Features{KeyOrder: m.fifo}, Wrap: synctest.Test,
+		Name: "SQS", Features: adaptertest.Features{OrderFirstAttempts: m.fifo}, Wrap: synctest.Test,
 		Origin: m.origin, Open: m.open, Put: m.put, Received: seenBy,
 		DLQTopic: func(origin, _ string) (topic, reader string) {
 			return api.SiblingName(origin, "-dlq"), api.SiblingName(origin, "-dlq")

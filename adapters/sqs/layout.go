@@ -58,7 +58,7 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 		l.totalWait += d + jitter
 	}
 	if !l.main.FIFO { // FIFO groups keep their order anyway
-		ps.CheckOrder(l.field, l.policy, redeliver.KeyOrder, redeliver.Unordered)
+		ps.CheckOrder(l.field, l.policy, redeliver.OrderFirstAttempts, redeliver.OrderNone)
 	}
 	l.checkVisibilityLimits(&ps)
 	if err := ps.Err(); err != nil {

@@ -238,7 +238,7 @@ func (s *source) Parse(m *driver.Message[*delivery]) error {
 	if d.hold {
 		m.Until, m.InPlace = d.state.Due, s.queue.FIFO
 	}
-	if d.step == driver.DeadLetter {
+	if d.step == driver.StepDeadLetter {
 		m.Err = &redeliver.CrashedError{Crashes: d.crashes}
 	}
 	return nil
@@ -339,7 +339,7 @@ func (s *source) Return(m *driver.Message[*delivery], wait time.Duration, runs b
 // returnMessage returns a message to the queue. Others can receive it after wait or, if hidden is set, when its
 // visibility timeout ends. It writes a suspect again, unless it goes to the DLQ: the copy would lose its count.
 func (s *source) returnMessage(d *delivery, wait time.Duration, hidden bool) {
-	if s.readsSuspects() && d.step != driver.DeadLetter {
+	if s.readsSuspects() && d.step != driver.StepDeadLetter {
 		s.requeueSuspect(d)
 		return
 	}

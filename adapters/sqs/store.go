@@ -29,7 +29,7 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 	var q *api.Queue
 	var o wire.Outgoing
 	switch to {
-	case driver.DLQ:
+	case driver.PlaceDLQ:
 		q = t.layout.dlq
 		if st.Truncated != "" {
 			go func() { done.Confirmed(q.Name, t.writeInParts(ctx, d, st)) }()
@@ -37,7 +37,7 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 		}
 		o = d.DeadCopy(st, q.MaxSize)
 		o.DedupID = wire.MoveDedupID("dead", &d.Record, st)
-	case driver.Suspects:
+	case driver.PlaceSuspects:
 		q, o = t.suspectCopy(d, st)
 	default: // there are no delay queues: the message waits in the queue itself
 		main := !d.source.readsSuspects()
@@ -57,7 +57,7 @@ func (t *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*d
 		}
 	}
 	t.postCreating(ctx, q, o, func(err error) {
-		if err == nil && to == driver.Suspects {
+		if err == nil && to == driver.PlaceSuspects {
 			d.source.removeSuspect(d, func() { done.Confirmed(q.Name, nil) })
 			return
 		}

@@ -121,11 +121,11 @@ func (s store) Write(ctx context.Context, to driver.Place, m *driver.Message[*Ro
 		state, err := encodeState(st)
 		switch {
 		case err != nil:
-		case to == driver.Level:
+		case to == driver.PlaceLevel:
 			err = insert(ctx, s.db, row, state, st.Due)
-		case to == driver.Topic: // a delayed publish is due
+		case to == driver.PlaceTopic: // a delayed publish is due
 			err = insert(ctx, s.db, row, "", time.Time{})
-		case to == driver.DLQ:
+		case to == driver.PlaceDLQ:
 			where = "dead_letters"
 			err = insertDead(ctx, s.db, row, state)
 		default:

@@ -60,7 +60,7 @@ func (s *source) Parse(m *driver.Message[*Row]) error {
 		s.q.ReportForeignHeaders(m, maps.All(row.Headers))
 	}
 	if err != nil {
-		m.Step, m.Err = driver.DeadLetter, &redeliver.UndecodableError{Err: err}
+		m.Step, m.Err = driver.StepDeadLetter, &redeliver.UndecodableError{Err: err}
 	}
 	return nil
 }

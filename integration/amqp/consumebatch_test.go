@@ -18,7 +18,7 @@ import (
 
 // consumeBatch opens a service that handles batches in the client's own form.
 func (h *harness) consumeBatch(t testing.TB, cfg adaptertest.Config, bc amqp.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
-	if cfg.Policy.Order == redeliver.Blocking || cfg.Policy.Order == redeliver.PerKey {
+	if cfg.Policy.Order == redeliver.OrderBlocking || cfg.Policy.Order == redeliver.OrderThroughRetries {
 		h.oneAtATime(t, cfg.Group)
 	}
 	line := &cuttableDialer{refused: &h.refused}

@@ -22,7 +22,7 @@ const crashesHeader = "redeliver-amqp-crashes"
 func TestTheCrashCountsOfOtherSuspectsStay(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
-		for order, want := range map[redeliver.Order]int{redeliver.PerKey: 1, redeliver.Blocking: 0} {
+		for order, want := range map[redeliver.Order]int{redeliver.OrderThroughRetries: 1, redeliver.OrderBlocking: 0} {
 			t.Run(fmt.Sprintf("%s on %s", order, version), func(t *testing.T) {
 				t.Parallel()
 				l := newFixture(t, r, func(l *fixture) { l.cfg.Policy.Order, l.cfg.Key = order, lastDigit })
@@ -59,7 +59,7 @@ func TestTheQueueOfCrashCountsIsDeleted(t *testing.T) {
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			l := newFixture(t, r, func(l *fixture) { l.cfg.Policy.Order = redeliver.Blocking })
+			l := newFixture(t, r, func(l *fixture) { l.cfg.Policy.Order = redeliver.OrderBlocking })
 			l.declared()
 			place := l.queue + ".retry.place"
 			l.publishMessages("m", "behind")

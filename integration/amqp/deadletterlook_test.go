@@ -52,7 +52,7 @@ func scansDoNotDisturb(t *testing.T, d *failingService) {
 			t.Fatalf("%d messages, or a wrong order: %q", len(got), got[:min(5, len(got))])
 		}
 	}
-	s, err := q.Scan(t.Context(), deadletter.Start)
+	s, err := q.Scan(t.Context(), deadletter.FromStart)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func scansDoNotDisturb(t *testing.T, d *failingService) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if _, err := second.Scan(ctx, deadletter.Start); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := second.Scan(ctx, deadletter.FromStart); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("while another reader reads: %v, want that it waits", err)
 	}
 	if err := s.Close(); err != nil {
@@ -77,25 +77,25 @@ func scansDoNotDisturb(t *testing.T, d *failingService) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	looking, err := second.Scan(t.Context(), deadletter.Start)
+	looking, err := second.Scan(t.Context(), deadletter.FromStart)
 	if err != nil {
 		t.Fatal(err)
 	}
 	waits, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if _, err := c.Scan(waits, deadletter.Start); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := c.Scan(waits, deadletter.FromStart); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a runner, while another reader reads: %v, want that it waits", err)
 	}
 	if err := looking.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = c.Scan(t.Context(), deadletter.Start); err != nil {
+	if s, err = c.Scan(t.Context(), deadletter.FromStart); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.Scan(t.Context(), deadletter.Start); !errors.Is(err, deadletter.ErrHeld) {
+	if _, err := q.Scan(t.Context(), deadletter.FromStart); !errors.Is(err, deadletter.ErrHeld) {
 		t.Errorf("while the process's own runner reads: %v, want the name of the holder", err)
 	}
-	if _, err := second.Scan(t.Context(), deadletter.Start); !errors.Is(err, deadletter.ErrHeld) {
+	if _, err := second.Scan(t.Context(), deadletter.FromStart); !errors.Is(err, deadletter.ErrHeld) {
 		t.Errorf("while a runner reads: %v, want the name of the holder", err)
 	}
 	if err := errors.Join(s.Close(), c.Release(t.Context())); err != nil {

@@ -28,7 +28,7 @@ func TestEachOperationDeniedAlone(t *testing.T) {
 	var running sync.WaitGroup
 	slots := make(chan struct{}, 8)
 	known := make(map[operation]bool)
-	for _, order := range []redeliver.Order{redeliver.KeyOrder, redeliver.Blocking} {
+	for _, order := range []redeliver.Order{redeliver.OrderFirstAttempts, redeliver.OrderBlocking} {
 		change := func(l *fixture) { l.cfg.Policy.Order = order }
 		atStart, later := usedOperations(t, r, change)
 		test := func(when string, o operation, deny func(*deniedRun, operation)) {
@@ -41,7 +41,9 @@ func TestEachOperationDeniedAlone(t *testing.T) {
 				})
 			})
 		}
-		isNew := func(o operation) bool { return order == redeliver.KeyOrder || o.Place == "orders" || !known[o] }
+		isNew := func(o operation) bool {
+			return order == redeliver.OrderFirstAttempts || o.Place == "orders" || !known[o]
+		}
 		for o := range atStart {
 			if isNew(o) {
 				test("before", o, (*deniedRun).denyBefore)

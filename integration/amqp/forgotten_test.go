@@ -20,7 +20,7 @@ import (
 // and does not cancel them: the messages counted as unacked until the service was restarted. The service reports that.
 func TestAQueueThatIsDeclaredAgainAtOnceIsRead(t *testing.T) {
 	t.Parallel()
-	for _, order := range []redeliver.Order{redeliver.Unordered, redeliver.PerKey} {
+	for _, order := range []redeliver.Order{redeliver.OrderNone, redeliver.OrderThroughRetries} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
 			t.Parallel()
 			l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
@@ -28,7 +28,7 @@ func TestAQueueThatIsDeclaredAgainAtOnceIsRead(t *testing.T) {
 				l.cfg.Key = func(amqp091.Delivery) string { return "one" }
 			})
 			args := amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum}
-			if order == redeliver.PerKey {
+			if order == redeliver.OrderThroughRetries {
 				args[amqp091.SingleActiveConsumerArg] = true
 			}
 			l.consume(func(*message.Message, run) error { return nil })

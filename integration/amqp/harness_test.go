@@ -26,7 +26,7 @@ import (
 // features are the features of RabbitMQ.
 var features = adaptertest.Features{
 	BinaryHeaders: true, ForeignHeaders: true, CountsCrashes: true, ManyGroups: true, Refuse: true,
-	KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true, GroupPause: true, NewPause: true,
+	KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, OrderThroughRetries: true, GroupPause: true, NewPause: true,
 }
 
 // keyHeader is the header with a message's key, because RabbitMQ's messages have none.
@@ -118,7 +118,7 @@ func (h *harness) declare(t testing.TB, name string, what func(*amqp091.Channel)
 // open starts a service whose connections can be cut.
 func (h *harness) open(t testing.TB, cfg adaptertest.Config) (adaptertest.Service, error) {
 	t.Helper()
-	if cfg.Policy.Order == redeliver.Blocking || cfg.Policy.Order == redeliver.PerKey {
+	if cfg.Policy.Order == redeliver.OrderBlocking || cfg.Policy.Order == redeliver.OrderThroughRetries {
 		h.oneAtATime(t, cfg.Group)
 	}
 	line := &cuttableDialer{refused: &h.refused}

@@ -23,7 +23,7 @@ import (
 func TestAKillerKeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	for i, kind := range slices.Sorted(maps.Keys(singleConsumerArgs)) {
-		for j, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
+		for j, order := range []redeliver.Order{redeliver.OrderBlocking, redeliver.OrderThroughRetries} {
 			for _, attempt := range []int{1, 2} {
 				if attempt > 1 && kind != "ours" {
 					continue // differences that do not concern the broker
@@ -102,7 +102,7 @@ func killsInItsPlace(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order 
 		}
 		seen[id] = true
 		key, at := "", slices.Index(all, id)
-		if order == redeliver.PerKey {
+		if order == redeliver.OrderThroughRetries {
 			key = id[len(id)-1:]
 		}
 		if before, ok := last[key]; ok && at < before {
@@ -142,7 +142,7 @@ func surviveInItsPlace(t *testing.T, r *brokers.Rabbit, lose func(*fixture, *cut
 	const times = 5 // more than MaxCrashes
 	line := &cuttableDialer{refused: new(sync.Map)}
 	l := newFixture(t, r, func(l *fixture) {
-		l.cfg.Policy = redeliver.Policy{Order: redeliver.Blocking, MaxRetries: 100, Backoff: redeliver.Fixed(200 * time.Millisecond)}
+		l.cfg.Policy = redeliver.Policy{Order: redeliver.OrderBlocking, MaxRetries: 100, Backoff: redeliver.Fixed(200 * time.Millisecond)}
 		l.cfg.DrainTimeout, l.cfg.AMQP.Dial = 100*time.Millisecond, line.dial
 	})
 	l.declared()

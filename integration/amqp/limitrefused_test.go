@@ -36,19 +36,19 @@ func TestALowDeliveryLimitIsRefused(t *testing.T) {
 	}
 	for version, r := range brokers.RequireRabbitMQs(t) {
 		rows := map[string]row{
-			"ordered, 50":                       {redeliver.Blocking, ordered(int32(50)), "is delivery-limit=50 by argument: " + drops},
-			"ordered, 50, dead-lettered":        {redeliver.Blocking, dead(ordered(int32(50))), ""},
-			"ordered, 1,000,000":                {redeliver.Blocking, ordered(int32(1_000_000)), ""},
-			"ordered by key, 20":                {redeliver.PerKey, ordered(int32(20)), "is delivery-limit=20 by argument: " + drops},
-			"unordered, 20":                     {redeliver.KeyOrder, limited(version), ""},
-			"unordered, 9":                      {redeliver.KeyOrder, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, "x-delivery-limit": int32(9)}, "is delivery-limit=9 by argument: " + drops},
-			"unordered, 3, dead-lettered":       {redeliver.KeyOrder, dead(amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, "x-delivery-limit": int32(3)}), ""},
-			"ordered, a classic queue":          {redeliver.Blocking, amqp091.Table{amqp091.SingleActiveConsumerArg: true}, ""},
-			"ordered, the default of RabbitMQ":  {redeliver.Blocking, ordered(nil), map[string]string{"4.0": "is delivery-limit=20 by RabbitMQ 4's default: " + drops}[version]},
-			"ordered, priorities and a timeout": {redeliver.Blocking, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.SingleActiveConsumerArg: true, "x-delivery-limit": int32(20), "x-expires": int32(600_000), "x-max-length": int32(100)}, "is delivery-limit=20 by argument: " + drops},
+			"ordered, 50":                       {redeliver.OrderBlocking, ordered(int32(50)), "is delivery-limit=50 by argument: " + drops},
+			"ordered, 50, dead-lettered":        {redeliver.OrderBlocking, dead(ordered(int32(50))), ""},
+			"ordered, 1,000,000":                {redeliver.OrderBlocking, ordered(int32(1_000_000)), ""},
+			"ordered by key, 20":                {redeliver.OrderThroughRetries, ordered(int32(20)), "is delivery-limit=20 by argument: " + drops},
+			"unordered, 20":                     {redeliver.OrderFirstAttempts, limited(version), ""},
+			"unordered, 9":                      {redeliver.OrderFirstAttempts, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, "x-delivery-limit": int32(9)}, "is delivery-limit=9 by argument: " + drops},
+			"unordered, 3, dead-lettered":       {redeliver.OrderFirstAttempts, dead(amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, "x-delivery-limit": int32(3)}), ""},
+			"ordered, a classic queue":          {redeliver.OrderBlocking, amqp091.Table{amqp091.SingleActiveConsumerArg: true}, ""},
+			"ordered, the default of RabbitMQ":  {redeliver.OrderBlocking, ordered(nil), map[string]string{"4.0": "is delivery-limit=20 by RabbitMQ 4's default: " + drops}[version]},
+			"ordered, priorities and a timeout": {redeliver.OrderBlocking, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, amqp091.SingleActiveConsumerArg: true, "x-delivery-limit": int32(20), "x-expires": int32(600_000), "x-max-length": int32(100)}, "is delivery-limit=20 by argument: " + drops},
 		}
 		if version == "4.0" {
-			rows["ordered, unlimited"] = row{redeliver.Blocking, ordered(int32(-1)), ""}
+			rows["ordered, unlimited"] = row{redeliver.OrderBlocking, ordered(int32(-1)), ""}
 		}
 		for name, row := range rows {
 			for _, asked := range []bool{false, true} {

@@ -180,11 +180,11 @@ func (s *groupService) end() {
 func TestOrderIsKeptOverFailuresAndKills(t *testing.T) {
 	t.Parallel()
 	for i, kind := range slices.Sorted(maps.Keys(singleConsumerArgs)) {
-		for j, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
+		for j, order := range []redeliver.Order{redeliver.OrderBlocking, redeliver.OrderThroughRetries} {
 			for version, r := range inTurn(t, i+j) {
 				t.Run(fmt.Sprintf("%s on %s, %s", order, version, kind), func(t *testing.T) {
 					t.Parallel()
-					keepsOrder(t, r, singleConsumerArgs[kind], order, order == redeliver.PerKey) // the other combinations do not differ
+					keepsOrder(t, r, singleConsumerArgs[kind], order, order == redeliver.OrderThroughRetries) // the other combinations do not differ
 				})
 			}
 		}
@@ -196,7 +196,7 @@ func keepsOrder(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redel
 	tr := &serviceGroup{takes: 3 * time.Millisecond, all: ids(n), settled: make(map[string]bool), seed: rand.Uint64()}
 	tr.random = rand.New(rand.NewPCG(tr.seed, 0))
 	tr.key = func(string) string { return "" }
-	if order == redeliver.PerKey {
+	if order == redeliver.OrderThroughRetries {
 		tr.takes *= keys
 		tr.key = func(id string) string { return fmt.Sprint(slices.Index(tr.all, id) % keys) }
 	}
@@ -248,7 +248,7 @@ func keepsOrder(t *testing.T, r *brokers.Rabbit, args amqp091.Table, order redel
 func TestMessagesHeldForTooLongComeBackInOrderAndUnchanged(t *testing.T) {
 	t.Parallel()
 	for version, r := range brokers.RequireRabbitMQs(t) {
-		for _, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
+		for _, order := range []redeliver.Order{redeliver.OrderBlocking, redeliver.OrderThroughRetries} {
 			t.Run(fmt.Sprintf("%s on %s", order, version), func(t *testing.T) {
 				t.Parallel()
 				const fails = 18

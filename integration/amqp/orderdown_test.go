@@ -20,8 +20,8 @@ import (
 func TestADependencyThatIsDownKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	for order, down := range map[redeliver.Order]error{
-		redeliver.PerKey:   errHandler,                                        // the policy detects the outage
-		redeliver.Blocking: redeliver.Pause(errHandler, 300*time.Millisecond), // the policy sees too few keys fail
+		redeliver.OrderThroughRetries: errHandler,                                        // the policy detects the outage
+		redeliver.OrderBlocking:       redeliver.Pause(errHandler, 300*time.Millisecond), // the policy sees too few keys fail
 	} {
 		for version, r := range brokers.RequireRabbitMQs(t) {
 			t.Run(fmt.Sprintf("%s on %s", order, version), func(t *testing.T) {
@@ -37,7 +37,7 @@ func keepsOrderWhileDown(t *testing.T, r *brokers.Rabbit, order redeliver.Order,
 	change := redeliver.ChangePaused
 	l := newFixture(t, r, func(l *fixture) {
 		l.cfg.Policy = redeliver.Policy{Order: order, MaxRetries: 5, Backoff: redeliver.Fixed(50 * time.Millisecond), Timeout: time.Second}
-		if order == redeliver.PerKey {
+		if order == redeliver.OrderThroughRetries {
 			change = redeliver.ChangeOutage
 			l.cfg.Policy.Outage = redeliver.Outage{MinKeys: 3, Probe: 100 * time.Millisecond, MaxPause: time.Second}
 		}
@@ -72,7 +72,7 @@ func keepsOrderWhileDown(t *testing.T, r *brokers.Rabbit, order redeliver.Order,
 	}
 	for key := range keys {
 		prefix := fmt.Sprintf("key-%d/", key)
-		if order == redeliver.Blocking {
+		if order == redeliver.OrderBlocking {
 			prefix = "key-"
 		}
 		of := func(ids []string) []string {

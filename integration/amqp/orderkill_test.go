@@ -72,7 +72,7 @@ func orderAt(at int) string { return orderID(at%orderKeys, at/orderKeys) }
 // to the DLQ in order. Unacked ones may run again.
 func TestOrderIsKeptWhileProcessesAreKilled(t *testing.T) {
 	t.Parallel()
-	for i, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
+	for i, order := range []redeliver.Order{redeliver.OrderBlocking, redeliver.OrderThroughRetries} {
 		for version, r := range inTurn(t, i) {
 			t.Run(fmt.Sprintf("%s on %s", order, version), func(t *testing.T) {
 				t.Parallel()
@@ -95,7 +95,7 @@ func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order)
 		t.Fatal(err)
 	}
 	defer file.Close()
-	j := &orderJournal{file: file, keys: map[redeliver.Order]int{redeliver.Blocking: 1, redeliver.PerKey: orderKeys}[order], settled: make(map[int]bool)}
+	j := &orderJournal{file: file, keys: map[redeliver.Order]int{redeliver.OrderBlocking: 1, redeliver.OrderThroughRetries: orderKeys}[order], settled: make(map[int]bool)}
 	var all []*orderProcess
 	for i := range processes {
 		all = append(all, startOrder(t, cfg, i))

@@ -15,17 +15,17 @@ import (
 )
 
 // In a pause the processes return their prefetched messages. No process gets a message that another one returns, not
-// even a process that starts meanwhile, so no count of deliveries grows by more than one. A Blocking queue keeps its
+// even a process that starts meanwhile, so no count of deliveries grows by more than one. A blocking queue keeps its
 // order.
 func TestAPauseReturnsMessagesOnce(t *testing.T) {
 	t.Parallel()
-	for name, order := range map[string]redeliver.Order{"unordered": redeliver.Unordered, "blocking": redeliver.Blocking} {
+	for name, order := range map[string]redeliver.Order{"unordered": redeliver.OrderNone, "blocking": redeliver.OrderBlocking} {
 		for version, r := range brokers.RequireRabbitMQs(t) {
 			t.Run(name+"/"+version, func(t *testing.T) {
 				t.Parallel()
 				l := newFixture(t, r, func(l *fixture) {
 					l.cfg.MaxInFlight, l.cfg.Prefetch, l.cfg.Policy.Order = 5, 10, order
-					if order == redeliver.Blocking {
+					if order == redeliver.OrderBlocking {
 						l.cfg.Policy.Levels = nil
 					}
 				})
@@ -53,7 +53,7 @@ func (l *fixture) testPause(order redeliver.Order) {
 	}
 	l.publishMessages(ids(n)...)
 	run := 5 * processes
-	if order == redeliver.Blocking {
+	if order == redeliver.OrderBlocking {
 		run = 1
 	}
 	l.await("messages that run", func() bool { return len(ran) == run })
@@ -68,7 +68,7 @@ func (l *fixture) testPause(order redeliver.Order) {
 	if err != nil || mark == nil || mark.Reason != "it is still closed" {
 		l.Errorf("paused as %+v, %v", mark, err)
 	}
-	if order == redeliver.Unordered { // an ordered channel ends only when its handler has ended
+	if order == redeliver.OrderNone { // an ordered channel ends only when its handler has ended
 		l.awaitReady(l.queue, n-run)
 	}
 	close(goOn)
@@ -88,7 +88,7 @@ func (l *fixture) testPause(order redeliver.Order) {
 	}
 	l.awaitEnds(ids(n))
 	l.awaitChange("group resumed", processes)
-	if order == redeliver.Blocking && !slices.IsSorted(ran) {
+	if order == redeliver.OrderBlocking && !slices.IsSorted(ran) {
 		l.Errorf("ran in the order %v", ran)
 	}
 	if len(ran) != n {

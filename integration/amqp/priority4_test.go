@@ -29,7 +29,7 @@ func TestAScanLeavesOutWhatComesLater(t *testing.T) {
 	d.awaitReady(d.queue+".others", old)
 	q := d.openFilledByBroker()
 	defer q.Close()
-	scan, err := q.Scan(t.Context(), deadletter.Start)
+	scan, err := q.Scan(t.Context(), deadletter.FromStart)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // A queue is deleted, and its owner declares it again as it would be refused at the start. It is not read until it is
-// declared properly. A PerKey queue without a single active consumer once lost its order, and a pause of an auto-delete
+// declared properly. A OrderThroughRetries queue without a single active consumer once lost its order, and a pause of an auto-delete
 // queue deleted its messages.
 func TestAQueueThatIsDeclaredAgainIsCheckedAgain(t *testing.T) {
 	t.Parallel()
@@ -28,10 +28,10 @@ func TestAQueueThatIsDeclaredAgainIsCheckedAgain(t *testing.T) {
 		autoDelete bool
 		problem    string
 	}{
-		"without a single active consumer": {redeliver.PerKey, single, quorum, false, "without a single active consumer"},
-		"auto-delete":                      {redeliver.Unordered, quorum, nil, true, "auto-delete"},
-		"a delivery limit":                 {redeliver.Unordered, quorum, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, "x-delivery-limit": int32(1)}, false, "delivery-limit=1 by argument"},
-		"a stream":                         {redeliver.Unordered, quorum, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeStream}, false, "must be a quorum or a classic queue"},
+		"without a single active consumer": {redeliver.OrderThroughRetries, single, quorum, false, "without a single active consumer"},
+		"auto-delete":                      {redeliver.OrderNone, quorum, nil, true, "auto-delete"},
+		"a delivery limit":                 {redeliver.OrderNone, quorum, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, "x-delivery-limit": int32(1)}, false, "delivery-limit=1 by argument"},
+		"a stream":                         {redeliver.OrderNone, quorum, amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeStream}, false, "must be a quorum or a classic queue"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -23,7 +23,7 @@ func TestRefusedAcksLeaveFewCopies(t *testing.T) {
 		"failed":     {Err: &amqp091.Error{Code: amqp091.PreconditionFailed, Reason: "PRECONDITION_FAILED - unknown delivery tag"}},
 		"connection": {Err: &amqp091.Error{Code: amqp091.InternalError, Reason: "INTERNAL_ERROR"}, Connection: true},
 	} {
-		for _, order := range []redeliver.Order{redeliver.KeyOrder, redeliver.Blocking} {
+		for _, order := range []redeliver.Order{redeliver.OrderFirstAttempts, redeliver.OrderBlocking} {
 			t.Run(name+", "+order.String(), func(t *testing.T) {
 				t.Parallel()
 				testRefusedAcks(t, r, refusal, order)

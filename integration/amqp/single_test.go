@@ -31,13 +31,13 @@ func TestAQueueWithSeveralConsumersIsRefused(t *testing.T) {
 				t.Run(fmt.Sprintf("%s on %s, management API %t", kind, version, asked), func(t *testing.T) {
 					t.Parallel()
 					l := newFixture(t, r, func(l *fixture) {
-						l.cfg.Policy = redeliver.Policy{Order: redeliver.Blocking}
+						l.cfg.Policy = redeliver.Policy{Order: redeliver.OrderBlocking}
 						if asked {
 							l.cfg.ManagementURL = r.Management()
 						}
 						l.declareQueue(args)
 					})
-					const want = "without a single active consumer: must have the argument x-single-active-consumer=true where the Order is Blocking"
+					const want = "without a single active consumer: must have the argument x-single-active-consumer=true where the Order is OrderBlocking"
 					_, err := l.client.Plan(t.Context(), l.queue)
 					refused, ok := errors.AsType[*redeliver.ConfigError](err)
 					if !ok || !slices.ContainsFunc(refused.Problems, func(p redeliver.Problem) bool {
@@ -70,7 +70,7 @@ func TestAQueueWithASingleActiveConsumerIsAccepted(t *testing.T) {
 			t.Run(fmt.Sprintf("%s on %s", kind, version), func(t *testing.T) {
 				t.Parallel()
 				l := newFixture(t, r, func(l *fixture) {
-					l.cfg.Policy = redeliver.Policy{Order: redeliver.Blocking}
+					l.cfg.Policy = redeliver.Policy{Order: redeliver.OrderBlocking}
 					if args != nil {
 						l.declareQueue(args)
 					}
@@ -89,7 +89,7 @@ func TestAQueueWithASingleActiveConsumerIsAccepted(t *testing.T) {
 				if args != nil {
 					return
 				}
-				l.cfg.Policy.Order = redeliver.KeyOrder
+				l.cfg.Policy.Order = redeliver.OrderFirstAttempts
 				l.cfg.ManagementURL = r.Management()
 				p := &plannedQueue{queue: l.queue, config: l.cfg}
 				p.eventually(t, l.queue+" has a single active consumer")

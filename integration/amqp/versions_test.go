@@ -41,7 +41,7 @@ func TestOnRabbitMQ43(t *testing.T) {
 		t.Parallel()
 		rollingRestarts(t, r.VirtualHost(t))
 	})
-	for _, order := range []redeliver.Order{redeliver.Blocking, redeliver.PerKey} {
+	for _, order := range []redeliver.Order{redeliver.OrderBlocking, redeliver.OrderThroughRetries} {
 		t.Run("kills keep the order "+order.String(), func(t *testing.T) {
 			t.Parallel()
 			keepsOrderOverKills(t, r.VirtualHost(t), order)

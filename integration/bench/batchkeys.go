@@ -13,8 +13,8 @@ import (
 // tenth are the failures of the rows in which messages of a batch fail.
 var tenth = failing{10, 1}
 
-// batchKeysRow compares batches in KeyOrder, where all messages have one of a few keys, with batches without an order. A run in
-// KeyOrder counts only if the first runs of each key's messages were in their order.
+// batchKeysRow compares batches in OrderFirstAttempts, where all messages have one of a few keys, with batches without an order. A run in
+// OrderFirstAttempts counts only if the first runs of each key's messages were in their order.
 func batchKeysRow(keys uint64, fail failing, ratio float64) func(context.Context, *experiment) error {
 	return func(ctx context.Context, e *experiment) error {
 		n := e.scaled(10_000)
@@ -22,8 +22,8 @@ func batchKeysRow(keys uint64, fail failing, ratio float64) func(context.Context
 		defer func() { e.cluster.shape = shape{} }()
 		e.notef("one batch at a time, MaxInFlight %d on both sides; a batch that is not full runs after 100 ms", inFlightBatches)
 		return e.compare(ctx, comparison{
-			ours:   []sideConfig{{side: ours, name: "KeyOrder", messages: n, ratio: ratio}},
-			peer:   sideConfig{side: unordered, name: "Unordered", messages: n},
+			ours:   []sideConfig{{side: ours, name: "OrderFirstAttempts", messages: n, ratio: ratio}},
+			peer:   sideConfig{side: unordered, name: "OrderNone", messages: n},
 			within: 5 * time.Minute, inFlight: inFlightBatches,
 			spec: func(s *spec) {
 				s.Router, s.Failing, s.Backoff = true, fail, short
@@ -31,7 +31,7 @@ func batchKeysRow(keys uint64, fail failing, ratio float64) func(context.Context
 				if s.Side == ours {
 					s.Batch.Keys = keys
 				} else {
-					s.Order = redeliver.Unordered
+					s.Order = redeliver.OrderNone
 				}
 			},
 		})

@@ -14,13 +14,13 @@ func perKeyRow(ctx context.Context, e *experiment) error {
 	e.cluster.shape.keys = keys
 	defer func() { e.cluster.shape = shape{} }()
 	return e.compare(ctx, comparison{
-		ours:   []sideConfig{{side: ours, name: "PerKey", messages: n, ratio: 0.7}},
-		peer:   sideConfig{side: keyOrder, name: "KeyOrder", messages: n},
+		ours:   []sideConfig{{side: ours, name: "OrderThroughRetries", messages: n, ratio: 0.7}},
+		peer:   sideConfig{side: keyOrder, name: "OrderFirstAttempts", messages: n},
 		within: 3 * time.Minute, inFlight: manyInFlight,
 		spec: func(s *spec) {
 			s.Router, s.Failing, s.Backoff = true, failing{100, 1}, second
 			if s.Side == ours {
-				s.Order = redeliver.PerKey
+				s.Order = redeliver.OrderThroughRetries
 			}
 		},
 	})

@@ -34,18 +34,18 @@ func TestAnOpenBreakerPostpones(t *testing.T) {
 	}
 
 	for _, b := range []*gobreaker.CircuitBreaker[int]{breaker, slow} {
-		if _, err := b.Execute(fails); decide(err) != redeliver.RetryLater {
+		if _, err := b.Execute(fails); decide(err) != redeliver.ActionRetryLater {
 			t.Fatalf("the failure that trips the breaker (%v): %s, want an ordinary retry", err, decide(err))
 		}
 	}
-	if _, err := slow.Execute(fails); !errors.Is(err, gobreaker.ErrOpenState) || decide(err) != redeliver.Postponed {
+	if _, err := slow.Execute(fails); !errors.Is(err, gobreaker.ErrOpenState) || decide(err) != redeliver.ActionPostpone {
 		t.Errorf("the breaker is %s (%v): %s, want it postponed", slow.State(), err, decide(err))
 	}
 	for breaker.State() != gobreaker.StateHalfOpen {
 		runtime.Gosched() // a nanosecond passes
 	}
 	_, _ = breaker.Execute(func() (int, error) {
-		if _, err := breaker.Execute(fails); !errors.Is(err, gobreaker.ErrTooManyRequests) || decide(err) != redeliver.RetryLater {
+		if _, err := breaker.Execute(fails); !errors.Is(err, gobreaker.ErrTooManyRequests) || decide(err) != redeliver.ActionRetryLater {
 			t.Errorf("the breaker is %s and busy (%v): %s, want an ordinary retry", breaker.State(), err, decide(err))
 		}
 		return 0, nil

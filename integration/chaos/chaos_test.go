@@ -26,7 +26,7 @@ func TestChaos(t *testing.T) {
 	for _, c := range []scenario{
 		{
 			"kafka",
-			[]history.Load{{Name: "plain", Steps: steps, Order: history.KeyOrder}, {Name: "perkey", Steps: steps, Order: history.PerKey}},
+			[]history.Load{{Name: "plain", Steps: steps, Order: history.OrderFirstAttempts}, {Name: "perkey", Steps: steps, Order: history.OrderThroughRetries}},
 			[]int{25, 20},
 			func(t *testing.T, loads []history.Load) system { return newKafkaSystem(t, loads) },
 		},

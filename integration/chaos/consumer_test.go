@@ -56,8 +56,8 @@ func (c consumerConfig) policy() redeliver.Policy {
 		// cause.
 		MaxCrashes: 50,
 	}
-	if c.Load.Order == history.PerKey {
-		p.Order = redeliver.PerKey
+	if c.Load.Order == history.OrderThroughRetries {
+		p.Order = redeliver.OrderThroughRetries
 	}
 	return p
 }

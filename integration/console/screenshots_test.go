@@ -103,7 +103,7 @@ func TestScreenshots(t *testing.T) {
 
 	s.queue.silent.Store(false)
 	viewer := console.Custom(func(*http.Request) (console.Actor, error) {
-		return console.Actor{Name: "bob", Role: console.Viewer}, nil
+		return console.Actor{Name: "bob", Role: console.RoleViewer}, nil
 	})
 	s.open(console.Config{Title: "The shop", Auth: viewer, ReadOnly: true})
 	visit("viewer", s.page("message", "&at=0/0"), headed("o-0"))

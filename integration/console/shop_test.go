@@ -59,7 +59,7 @@ func (waiting) SendCommand(context.Context, deadletter.Command) (deadletter.Comm
 
 func (waiting) Commands(context.Context) ([]deadletter.Command, error) {
 	return []deadletter.Command{{
-		ID: "7f3a", Kind: deadletter.ReleaseWaiting, Who: "ann@ops", Why: "the bank is back, INC-1207",
+		ID: "7f3a", Kind: deadletter.CommandRelease, Who: "ann@ops", Why: "the bank is back, INC-1207",
 		Created: time.Now().Add(-2 * time.Minute), Expires: time.Now().Add(deadletter.CommandLife), Filter: deadletter.WaitingFilter{Levels: []string{"2h"}},
 	}}, nil
 }

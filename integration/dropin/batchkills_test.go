@@ -173,8 +173,8 @@ func awsConfig() aws.Config {
 func TestBatchesKeepKeysOverKills(t *testing.T) {
 	t.Parallel()
 	for _, s := range []batchService{
-		{Broker: "kafka", Order: redeliver.KeyOrder}, {Broker: "kafka", Order: redeliver.PerKey},
-		{Broker: "rabbitmq", Order: redeliver.PerKey}, {Broker: "sqs", Order: redeliver.KeyOrder},
+		{Broker: "kafka", Order: redeliver.OrderFirstAttempts}, {Broker: "kafka", Order: redeliver.OrderThroughRetries},
+		{Broker: "rabbitmq", Order: redeliver.OrderThroughRetries}, {Broker: "sqs", Order: redeliver.OrderFirstAttempts},
 	} {
 		for concurrency, own := range map[int]bool{1: true, 4: false} {
 			s.Concurrency, s.Own = concurrency, own
@@ -271,7 +271,7 @@ func await(t *testing.T, what string, done func() bool) {
 
 // check reads the log.
 func (s batchService) check(t *testing.T) {
-	keeps := s.Order == redeliver.PerKey || s.Broker == "sqs" // later messages of a key wait for one that has failed
+	keeps := s.Order == redeliver.OrderThroughRetries || s.Broker == "sqs" // later messages of a key wait for one that has failed
 	runs := map[string]int{}
 	var last [batchKeys]int // the position of the last success of each key
 	position := map[string]int{}

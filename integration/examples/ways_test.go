@@ -69,7 +69,7 @@ func orderSays(t *testing.T, lines []string) {
 	for i, want := range []struct {
 		order  string
 		before []string // pairs: the first of which is done before the second
-	}{{"KeyOrder", []string{"12", "13"}}, {"Unordered", nil}, {"Blocking", []string{"12", "23", "34"}}, {"PerKey", []string{"12", "23"}}} {
+	}{{"OrderFirstAttempts", []string{"12", "13"}}, {"OrderNone", nil}, {"OrderBlocking", []string{"12", "23", "34"}}, {"OrderThroughRetries", []string{"12", "23"}}} {
 		var done string
 		if i < len(lines) {
 			done = strings.NewReplacer(want.order+" is done with [", "", "]", "", " ", "").Replace(lines[i])

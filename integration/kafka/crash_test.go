@@ -203,8 +203,8 @@ func TestOnlyTheKillerIsDeadLettered(t *testing.T) {
 		"by SIGKILL":             {},
 		"by os.Exit":             {Exit: true},
 		"on its second attempt":  {KillsAt: 2},
-		"where keys are ordered": {Order: redeliver.PerKey},
-		"where all are ordered":  {Order: redeliver.Blocking},
+		"where keys are ordered": {Order: redeliver.OrderThroughRetries},
+		"where all are ordered":  {Order: redeliver.OrderBlocking},
 		"of a dynamic member":    {DynamicMember: true},
 	} {
 		t.Run(name, func(t *testing.T) {

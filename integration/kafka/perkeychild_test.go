@@ -64,7 +64,7 @@ func perKeyChild(ctx context.Context, cfg perKeyConfig) error {
 	levels := []time.Duration{100 * time.Millisecond, 300 * time.Millisecond, time.Second}
 	return consume(ctx, cfg.Addrs, 2*time.Second, kafka.Config{
 		Group: cfg.Group, MaxInFlight: 20, DrainTimeout: 2 * time.Second,
-		Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, Order: redeliver.PerKey, MaxRetries: perKeyRetries, Backoff: redeliver.Steps(levels...), Levels: levels},
+		Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, Order: redeliver.OrderThroughRetries, MaxRetries: perKeyRetries, Backoff: redeliver.Steps(levels...), Levels: levels},
 	}, cfg.Topic, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
 		st, _ := redeliver.FromContext(ctx)
 		appendJournal("begin", rec, st.Attempt())

@@ -59,7 +59,7 @@ func playAlone(s *simulate.Scenario, id int) (w outcome) {
 	for {
 		w.began = append(w.began, at)
 		d := s.Policy.Decide(st, s.Fails(uint32(id), st.Attempt(), at), epoch.Add(at))
-		if w.ended = d.Action != redeliver.RetryLater; w.ended {
+		if w.ended = d.Action != redeliver.ActionRetryLater; w.ended {
 			w.reason = d.State.Reason
 			return w
 		}

@@ -30,4 +30,4 @@ func TestGuaranteeTable(t *testing.T) {
 }
 
 // fifoFeatures are those of FIFO queues.
-var fifoFeatures = adaptertest.Features{CountsCrashes: true, KeyOrder: true, BinaryHeaders: true, ForeignHeaders: true, Refuse: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true, GroupPause: true}
+var fifoFeatures = adaptertest.Features{CountsCrashes: true, OrderFirstAttempts: true, BinaryHeaders: true, ForeignHeaders: true, Refuse: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, OrderThroughRetries: true, GroupPause: true}

@@ -23,7 +23,7 @@ func batching() []test {
 		{name: "BatchAnswersFollowTheTable", body: tableHolds},
 		{name: "AFullBatchRunsAtOnce", body: fullAtOnce},
 		{name: "APartialBatchRunsAtItsTimeout", body: partialAtTimeout},
-		{name: "ABatchHasAsManyMessagesOfAKeyAsThereAre", needs: "KeyOrder", body: keepsKeys},
+		{name: "ABatchHasAsManyMessagesOfAKeyAsThereAre", needs: "OrderFirstAttempts", body: keepsKeys},
 		{name: "ABatchAboveMaxInFlightIsRefused", body: aboveMaxInFlight},
 	}
 	for i := range tests {
@@ -190,7 +190,7 @@ func fullAtOnce(b *fixture) {
 func partialAtTimeout(b *fixture) {
 	const size, timeout = 10, 400 * time.Millisecond
 	minWait := timeout
-	if b.h.Features.KeyOrder && !b.h.Features.KeepsAttempts {
+	if b.h.Features.OrderFirstAttempts && !b.h.Features.KeepsAttempts {
 		minWait = 200 * time.Millisecond // see maxSourceIdle in package engine
 	}
 	_, ids := numberedMessages(size - 1)

@@ -15,7 +15,7 @@ func batchOrders() (tests []test) {
 	for _, o := range []struct {
 		order redeliver.Order
 		needs string
-	}{{redeliver.KeyOrder, "KeyOrder"}, {redeliver.PerKey, "PerKey"}, {redeliver.Blocking, "Blocking"}} {
+	}{{redeliver.OrderFirstAttempts, "OrderFirstAttempts"}, {redeliver.OrderThroughRetries, "OrderThroughRetries"}, {redeliver.OrderBlocking, "OrderBlocking"}} {
 		for _, own := range []bool{true, false} {
 			answers := "OwnAnswers"
 			if !own {
@@ -87,13 +87,13 @@ func (o batchOrder) answer(fates, last map[string]int) BatchFunc {
 // waitsForFailed reports whether later messages of a key wait for one that has failed. If a broker with keys does not keep attempts,
 // messages wait in their source, as on a FIFO queue of SQS.
 func (o batchOrder) waitsForFailed(b *fixture) bool {
-	return o.order != redeliver.KeyOrder || !b.h.Features.KeepsAttempts
+	return o.order != redeliver.OrderFirstAttempts || !b.h.Features.KeepsAttempts
 }
 
 func (o batchOrder) config() (Config, middleware.BatchConfig) {
 	p := quickPolicy(batchOrderRetries)
 	p.Order = o.order
-	if o.order == redeliver.Blocking {
+	if o.order == redeliver.OrderBlocking {
 		p.Levels = nil
 	}
 	return Config{Policy: p}, middleware.BatchConfig{Size: 6, Timeout: 100 * time.Millisecond}
@@ -102,7 +102,7 @@ func (o batchOrder) config() (Config, middleware.BatchConfig) {
 // messages returns messages of three keys, or of one if all messages wait for each other.
 func (o batchOrder) messages(b *fixture) (msgs []Message, ids []string) {
 	msgs, ids = inTurn(3, 13)
-	if o.order == redeliver.Blocking {
+	if o.order == redeliver.OrderBlocking {
 		msgs = b.underOneKey(msgs)
 	}
 	return msgs, ids
@@ -179,7 +179,7 @@ func (o batchOrder) checkEnds(b *fixture, ids []string, always map[string]bool, 
 	before := make(map[string]string)
 	for _, id := range ids {
 		key := id[:1]
-		if o.order == redeliver.Blocking {
+		if o.order == redeliver.OrderBlocking {
 			key = ""
 		}
 		if always[id] || !o.waitsForFailed(b) && len(b.ran(id)) > 1 { // a message that has failed is overtaken

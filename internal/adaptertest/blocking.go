@@ -8,13 +8,13 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// blocking tests the order Blocking. Messages have one key, so that they share a partition or a message group.
+// blocking tests the order OrderBlocking. Messages have one key, so that they share a partition or a message group.
 func blocking() []test {
 	return []test{
-		{name: "ABlockingPolicyRunsOneAtATimeAndWaitsInPlace", needs: "Blocking", body: inPlace.waits},
-		{name: "ABlockingPolicyContinuesAfterADeadLetter", needs: "Blocking", body: inPlace.continuesAfterDeadLetter},
-		{name: "MessagesOfAKilledBlockingProcessComeBackInOrder", needs: "Blocking", body: inPlace.afterKill},
-		{name: "ABlockingPolicyKeepsItsOrderThroughOtherLimits", needs: "Blocking", body: inPlace.throughOtherLimits},
+		{name: "ABlockingPolicyRunsOneAtATimeAndWaitsInPlace", needs: "OrderBlocking", body: inPlace.waits},
+		{name: "ABlockingPolicyContinuesAfterADeadLetter", needs: "OrderBlocking", body: inPlace.continuesAfterDeadLetter},
+		{name: "MessagesOfAKilledBlockingProcessComeBackInOrder", needs: "OrderBlocking", body: inPlace.afterKill},
+		{name: "ABlockingPolicyKeepsItsOrderThroughOtherLimits", needs: "OrderBlocking", body: inPlace.throughOtherLimits},
 	}
 }
 
@@ -27,7 +27,7 @@ type ordered struct {
 
 var inPlace = ordered{
 	func(retries int) redeliver.Policy {
-		return redeliver.Policy{Order: redeliver.Blocking, MaxRetries: retries, Backoff: redeliver.Fixed(100 * time.Millisecond)}
+		return redeliver.Policy{Order: redeliver.OrderBlocking, MaxRetries: retries, Backoff: redeliver.Fixed(100 * time.Millisecond)}
 	},
 	func(b *fixture, ids ...string) []Message { return b.underOneKey(namedMessages(ids...)) },
 }

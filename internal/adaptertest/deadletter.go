@@ -231,7 +231,7 @@ func browsing() []deadTest {
 
 func publishedMessage(d *dlqFixture) {
 	msg := Message{ID: "a", Body: []byte("{\"n\": 12345678901234567890}"), Headers: []Header{{"tenant", []byte("acme")}, {"trace", []byte("t-1")}}}
-	if d.h.Features.KeyOrder {
+	if d.h.Features.OrderFirstAttempts {
 		msg.Key = []byte("k\x00\xff")
 	}
 	if d.h.Features.BinaryHeaders {

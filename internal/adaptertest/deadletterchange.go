@@ -63,7 +63,7 @@ func exported(d *dlqFixture) {
 	if d.h.Features.BinaryHeaders {
 		msg.Body, msg.Headers[0].Value = []byte{0, 0xff, '\n', '"'}, []byte{0xfe, 0}
 	}
-	if d.h.Features.KeyOrder {
+	if d.h.Features.OrderFirstAttempts {
 		msg.Key = []byte{0xff}
 	}
 	empty := Message{ID: "e", Body: []byte{}}

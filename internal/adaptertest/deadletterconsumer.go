@@ -16,7 +16,7 @@ func consumed(d *dlqFixture) {
 	msgs, ids := numberedMessages(3)
 	for i := range msgs {
 		msgs[i].Headers = []Header{{"tenant", []byte("acme")}}
-		if d.h.Features.KeyOrder {
+		if d.h.Features.OrderFirstAttempts {
 			msgs[i].Key = []byte("k")
 		}
 	}

@@ -32,7 +32,7 @@ func replayAll(d *dlqFixture) {
 	msgs, ids := numberedMessages(25)
 	for i := range msgs {
 		msgs[i].Headers = []Header{{"tenant", []byte("acme")}}
-		if d.h.Features.KeyOrder {
+		if d.h.Features.OrderFirstAttempts {
 			msgs[i].Key = []byte{byte(i % 3)}
 		}
 	}
@@ -198,7 +198,7 @@ func refusesMismatch(d *dlqFixture) {
 	if t.Counts.Replayed != 1 || t.Counts.Refused != 1 {
 		d.Errorf("the task says %+v", t.Counts)
 	}
-	if len(results) != 2 || results["a"].Outcome != deadletter.Replayed || results["b"].Outcome != deadletter.Refused || results["b"].Why == "" {
+	if len(results) != 2 || results["a"].Outcome != deadletter.OutcomeReplayed || results["b"].Outcome != deadletter.OutcomeRefused || results["b"].Why == "" {
 		d.Errorf("the results are %+v", results)
 	}
 	d.awaitCommits("a")

@@ -45,7 +45,7 @@ func unusualMessages(f Features) []Message {
 			{"z", []byte("1")}, {"a", []byte("2")}, {"z", []byte("3")}, {"z", []byte("1")}, {"b", []byte("4")},
 		}})
 	}
-	if f.KeyOrder {
+	if f.OrderFirstAttempts {
 		msgs = append(msgs, Message{ID: "key", Key: []byte("k"), Body: []byte("v")}, Message{ID: "binary key", Key: binary, Body: []byte("v")})
 	}
 	return msgs
@@ -112,7 +112,7 @@ func (b *fixture) checkSame(what string, got, want Message) {
 	if got.ID != want.ID {
 		b.Errorf("%s has UUID %q, want %q", what, got.ID, want.ID)
 	}
-	if b.h.Features.KeyOrder && (!bytes.Equal(got.Key, want.Key) || (got.Key == nil) != (want.Key == nil)) {
+	if b.h.Features.OrderFirstAttempts && (!bytes.Equal(got.Key, want.Key) || (got.Key == nil) != (want.Key == nil)) {
 		b.Errorf("%s has key %s, want %s", what, show(got.Key), show(want.Key))
 	}
 	b.checkSameBody(what, got.Body, want.Body)

@@ -82,7 +82,7 @@ func (b *fixture) put(msgs ...Message) {
 
 // underOneKey gives all messages one key, if there are keys.
 func (b *fixture) underOneKey(msgs []Message) []Message {
-	if b.h.Features.KeyOrder {
+	if b.h.Features.OrderFirstAttempts {
 		for i := range msgs {
 			msgs[i].Key = []byte("the same")
 		}

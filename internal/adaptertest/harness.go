@@ -43,7 +43,7 @@ type Harness struct {
 	// ForgeHeaders returns st in the adapter's own headers, as a producer may forge them, beside those of
 	// [redeliver.State.AppendHeaders]. Nil means that there are no others.
 	ForgeHeaders func(st redeliver.State) []Header
-	// ReadsAhead means that in PerKey order a process reads messages that must wait for another one of their key or message
+	// ReadsAhead means that in OrderThroughRetries a process reads messages that must wait for another one of their key or message
 	// group.
 	ReadsAhead bool
 	// MaxCrashesBeside is how often a message may kill its process while others run, before it runs alone. Default 2.
@@ -130,7 +130,7 @@ type Message struct {
 	// ID is Watermill's UUID, in the header in which the adapter expects it. If it is empty, the message has no such header, and
 	// the adapter derives an id.
 	ID string
-	// Key is the key that orders messages. It is nil for no key, and if both Features.KeyOrder and Features.PerKey
+	// Key is the key that orders messages. It is nil for no key, and if both Features.OrderFirstAttempts and Features.OrderThroughRetries
 	// are false.
 	Key []byte
 	// Body is nil for a null body, if the broker has one.
@@ -151,7 +151,7 @@ type Header struct {
 // Features are the abilities of a broker. Each but Refuse has a row in docs/reference/guarantees.md, a false one with a
 // link to the broker's manual: see CheckTable.
 type Features struct {
-	KeyOrder             bool // messages of one key run one after another, in order
+	OrderFirstAttempts   bool // messages of one key run one after another, in order
 	BinaryHeaders        bool // a header's value may be any bytes
 	DuplicateHeaders     bool // a header may occur twice, and headers have an order
 	NullBody             bool // a null body differs from an empty one
@@ -161,8 +161,8 @@ type Features struct {
 	ManyGroups           bool // several groups may read one origin
 	KeepsAttempts        bool // the end of a process neither loses nor adds attempts of its messages
 	DelayedPublish       bool // a message may be published for later
-	Blocking             bool // a policy may have redeliver.Blocking order
-	PerKey               bool // a policy may have redeliver.PerKey order
+	OrderBlocking        bool // a policy may have redeliver.OrderBlocking
+	OrderThroughRetries  bool // a policy may have redeliver.OrderThroughRetries
 	MessageTimes         bool // a message has the time at which it was put
 	NoHeadOfLineBlocking bool // a message that runs for long blocks no other
 	GroupPause           bool // an operator can pause a group; a Service is a Pauser

@@ -11,7 +11,7 @@ import (
 func loads() []test {
 	return []test{
 		{name: "LoadCountsMessagesInFlight", body: inFlightIsKnown},
-		{name: "LoadCountsMessagesHeldBehindAKey", needs: "PerKey", body: heldIsKnown},
+		{name: "LoadCountsMessagesHeldBehindAKey", needs: "OrderThroughRetries", body: heldIsKnown},
 	}
 }
 

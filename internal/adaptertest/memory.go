@@ -19,7 +19,7 @@ import (
 func memory() []test {
 	return append([]test{
 		{name: "SettledMessagesAreFreed", body: settledAreFreed},
-		{name: "SettledMessagesAreFreedInPerKeyOrder", needs: "PerKey", body: settledAreFreedPerKey},
+		{name: "SettledMessagesAreFreedInPerKeyOrder", needs: "OrderThroughRetries", body: settledAreFreedPerKey},
 	}, inBothForms([]test{{name: "SettledMessagesOfBatchesAreFreed", body: settledBatchesAreFreed}})...)
 }
 
@@ -55,7 +55,7 @@ func settledAreFreed(b *fixture) { b.routeAndFree(quickPolicy(1)) }
 
 func settledAreFreedPerKey(b *fixture) {
 	p := quickPolicy(1)
-	p.Order = redeliver.PerKey
+	p.Order = redeliver.OrderThroughRetries
 	b.routeAndFree(p)
 }
 
@@ -90,7 +90,7 @@ func settledBatchesAreFreed(b *fixture) {
 func (b *fixture) putAndFree(c *memoryCount) {
 	b.Helper()
 	msgs, ids := numberedMessages(handledMessages)
-	if b.h.Features.PerKey || b.h.Features.KeyOrder {
+	if b.h.Features.OrderThroughRetries || b.h.Features.OrderFirstAttempts {
 		for i := range msgs {
 			msgs[i].Key = []byte(msgs[i].ID)
 		}

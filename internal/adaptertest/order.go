@@ -11,8 +11,8 @@ func orders() []test {
 	return []test{
 		{name: "MaxInFlightBoundsWhatRunsAtOnce", body: maxInFlight},
 		{name: "ASlowMessageBlocksNoOther", needs: "NoHeadOfLineBlocking", body: slow},
-		{name: "MessagesOfOneKeyRunInOrder", needs: "KeyOrder", body: keyOrder},
-		{name: "OnlyAFailedMessageIsOvertakenByItsKey", needs: "KeyOrder", body: overtaken},
+		{name: "MessagesOfOneKeyRunInOrder", needs: "OrderFirstAttempts", body: keyOrder},
+		{name: "OnlyAFailedMessageIsOvertakenByItsKey", needs: "OrderFirstAttempts", body: overtaken},
 	}
 }
 

@@ -25,7 +25,7 @@ func otherOutcomes() []test {
 		{name: "AHandlerThatNeverReturnsEndsAsTimeout", body: neverReturns},
 		{name: "AHandlerExtendsItsAttempt", body: extended},
 		{name: "AnInvalidMessageNeverRuns", body: invalidated},
-		{name: "AMessageWithAnInvalidKeyNeverRuns", needs: "PerKey", body: invalidByKey},
+		{name: "AMessageWithAnInvalidKeyNeverRuns", needs: "OrderThroughRetries", body: invalidByKey},
 		{name: "AMessageBeyondMaxAgeIsExpired", body: expired},
 	}
 }

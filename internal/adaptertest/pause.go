@@ -25,8 +25,8 @@ func pauses() []test {
 	return []test{
 		{name: "AGroupIsPausedAndResumed", needs: "GroupPause", body: groupPauses},
 		{name: "RetriesContinueWhileNewMessagesArePaused", needs: "NewPause", body: newPauses},
-		{name: "ABlockingPolicyKeepsItsOrderThroughAPause", needs: "GroupPause Blocking", body: inPlace.pauses},
-		{name: "AKeyKeepsItsOrderThroughAPause", needs: "GroupPause PerKey", body: ofOneKey.pauses},
+		{name: "ABlockingPolicyKeepsItsOrderThroughAPause", needs: "GroupPause OrderBlocking", body: inPlace.pauses},
+		{name: "AKeyKeepsItsOrderThroughAPause", needs: "GroupPause OrderThroughRetries", body: ofOneKey.pauses},
 	}
 }
 

@@ -11,21 +11,21 @@ import (
 // perKey tests that a failing message blocks only the messages of its key.
 func perKey() []test {
 	return []test{
-		{name: "MessagesBehindAFailedOneOfTheirKeyWait", needs: "PerKey", body: ofOneKey.waits},
-		{name: "AFailingKeyBlocksNoOtherKey", needs: "PerKey", body: otherKeysRun},
-		{name: "AKeyContinuesAfterADeadLetter", needs: "PerKey", body: ofOneKey.continuesAfterDeadLetter},
-		{name: "AMessageWhoseHandlerHangsKeepsItsKey", needs: "PerKey", body: hangingKeepsKey},
-		{name: "AKeyContinuesInOrderAfterAKill", needs: "PerKey", body: ofOneKey.afterKill},
-		{name: "KeysKeepTheirOrderWhateverFails", needs: "PerKey", body: keysInOrder},
+		{name: "MessagesBehindAFailedOneOfTheirKeyWait", needs: "OrderThroughRetries", body: ofOneKey.waits},
+		{name: "AFailingKeyBlocksNoOtherKey", needs: "OrderThroughRetries", body: otherKeysRun},
+		{name: "AKeyContinuesAfterADeadLetter", needs: "OrderThroughRetries", body: ofOneKey.continuesAfterDeadLetter},
+		{name: "AMessageWhoseHandlerHangsKeepsItsKey", needs: "OrderThroughRetries", body: hangingKeepsKey},
+		{name: "AKeyContinuesInOrderAfterAKill", needs: "OrderThroughRetries", body: ofOneKey.afterKill},
+		{name: "KeysKeepTheirOrderWhateverFails", needs: "OrderThroughRetries", body: keysInOrder},
 	}
 }
 
 var ofOneKey = ordered{perKeyPolicy, func(_ *fixture, ids ...string) []Message { return keyed("the same", ids...) }}
 
-// perKeyPolicy returns a policy with the PerKey order.
+// perKeyPolicy returns a policy with the OrderThroughRetries.
 func perKeyPolicy(retries int) redeliver.Policy {
 	p := quickPolicy(retries)
-	p.Order = redeliver.PerKey
+	p.Order = redeliver.OrderThroughRetries
 	return p
 }
 

@@ -21,7 +21,7 @@ const firstColumn = "Guarantee"
 //
 //	| Guarantee | Kafka | RabbitMQ |
 //	| --- | --- | --- |
-//	| `KeyOrder`: messages of one key run in order | yes | no: a queue has no keys ([docs](https://...)) |
+//	| `OrderFirstAttempts`: messages of one key run in order | yes | no: a queue has no keys ([docs](https://...)) |
 //
 // A cell begins with yes or no, in small letters. A no has a reason and a link to
 // the broker's documentation.

@@ -8,7 +8,7 @@ import (
 const sample = "Words before.\n\n" +
 	"| Guarantee | Kafka | RabbitMQ |\n" +
 	"| --- | --- | --- |\n" +
-	"| `KeyOrder`: in order | yes | no: a queue has no keys ([queues](https://docs/queues)) |\n" +
+	"| `OrderFirstAttempts`: in order | yes | no: a queue has no keys ([queues](https://docs/queues)) |\n" +
 	"| `BinaryHeaders` | yes | yes |\n" +
 	"| `DuplicateHeaders` | yes, in order | no: a table ([tables](https://docs/t)) |\n" +
 	"| `NullBody` | yes | no: ([bodies](https://docs/b)) |\n" +
@@ -18,16 +18,16 @@ const sample = "Words before.\n\n" +
 	"| `DelayedPublish` | yes | yes |\n" +
 	"| `MessageTimes` | yes | yes |\n" +
 	"| `NoHeadOfLineBlocking` | yes | yes |\n" +
-	"| `Blocking` | yes | yes |\n" +
-	"| `PerKey` | yes | yes |\n" +
+	"| `OrderBlocking` | yes | yes |\n" +
+	"| `OrderThroughRetries` | yes | yes |\n" +
 	"| `GroupPause` | yes | yes |\n" +
 	"| `NewPause` | yes | yes |\n" +
 	"| `ManyGroups` | yes | yes |\n" +
 	"\n| `NoRow` | is of another table | |\n"
 
 func TestCheckTable(t *testing.T) {
-	kafka := Features{KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true, GroupPause: true, NewPause: true}
-	rabbit := Features{BinaryHeaders: true, CountsCrashes: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true, GroupPause: true, NewPause: true}
+	kafka := Features{OrderFirstAttempts: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, OrderThroughRetries: true, GroupPause: true, NewPause: true}
+	rabbit := Features{BinaryHeaders: true, CountsCrashes: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, OrderThroughRetries: true, GroupPause: true, NewPause: true}
 	without := func(f Features, change func(*Features)) Features { change(&f); return f }
 	for name, c := range map[string]struct {
 		text, column string

@@ -140,7 +140,7 @@ func metaphor(word string) string {
 // proseOf returns the text of a comment without code, examples' output and quotations.
 func proseOf(group *ast.CommentGroup) string {
 	text := group.Text()
-	if strings.HasPrefix(text, "Output:") || strings.HasPrefix(text, "Unordered output:") {
+	if strings.HasPrefix(text, "Output:") || strings.HasPrefix(text, "OrderNone output:") {
 		return ""
 	}
 	var b strings.Builder

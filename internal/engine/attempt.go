@@ -192,21 +192,21 @@ func (d *Delivery) abandonClaimed(cause error) {
 }
 
 // settleFailure asks the policy and carries out its decision. The caller has claimed the message. running reports whether the
-// handler may still run. Then the next attempt must not begin at once, and a Blocking message loses its place, so that the
-// others go on; a PerKey message holds up its key only. A lane that drains begins no immediate retry: the attempt counts, and
+// handler may still run. Then the next attempt must not begin at once, and a blocking message loses its place, so that the
+// others go on; a OrderThroughRetries message holds up its key only. A lane that drains begins no immediate retry: the attempt counts, and
 // another process makes the next one.
 func (d *Delivery) settleFailure(err error, running bool) {
 	now := time.Now()
 	dec := d.decideAndCount(err, now)
-	if dec.Action == redeliver.RetryNow && (running || d.entry.isDraining()) {
-		dec.Action, dec.State.Due = redeliver.RetryLater, limits.CeilMilli(now.UTC())
+	if dec.Action == redeliver.ActionRetryNow && (running || d.entry.isDraining()) {
+		dec.Action, dec.State.Due = redeliver.ActionRetryLater, limits.CeilMilli(now.UTC())
 	}
 	switch {
-	case dec.Action == redeliver.DeadLetter && d.sharedBatch.Load() != 0: // the error may be that of another message
+	case dec.Action == redeliver.ActionDeadLetter && d.sharedBatch.Load() != 0: // the error may be that of another message
 		d.signal = signalFailure
 		d.reportUncounted(fmt.Errorf("the batch failed as a whole; the message runs again, uncounted, in a batch of its own: %w", err))
 		d.entry.end(Ending{Kind: Unsettled, Single: true})
-	case dec.Action == redeliver.RetryNow:
+	case dec.Action == redeliver.ActionRetryNow:
 		d.endFailedSpan(dec, err)
 		d.End(nil) // work that the handler started must not run beside the next attempt
 		if d.holdsKey {
@@ -215,7 +215,7 @@ func (d *Delivery) settleFailure(err error, running bool) {
 			return
 		}
 		d.entry.runAgain(&dec.State)
-	case d.sub.KeepsPlace && !d.displaced && (!running || d.sub.MaxInPlace > 0) && dec.Action != redeliver.DeadLetter:
+	case d.sub.KeepsPlace && !d.displaced && (!running || d.sub.MaxInPlace > 0) && dec.Action != redeliver.ActionDeadLetter:
 		d.stay(dec, err, now)
 	default:
 		d.moveFailed(dec, err)
@@ -226,7 +226,7 @@ func (d *Delivery) settleFailure(err error, running bool) {
 func (d *Delivery) stay(dec *redeliver.Decision, cause error, now time.Time) {
 	wait := dec.State.Due.Sub(now)
 	switch maxWait := d.sub.MaxInPlace; {
-	case maxWait > 0 && dec.Delay > maxWait && dec.Action == redeliver.Postponed: // the policy, not a handler, asked for it
+	case maxWait > 0 && dec.Delay > maxWait && dec.Action == redeliver.ActionPostpone: // the policy, not a handler, asked for it
 		dec.Delay, dec.State.Due = maxWait, limits.CeilMilli(now.UTC().Add(maxWait))
 	case maxWait == 0:
 		wait = min(max(wait, limits.MinBlock), limits.MaxBlock)

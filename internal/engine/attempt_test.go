@@ -193,7 +193,7 @@ type acks struct {
 func (a acks) Handle(context.Context) error { a.msg.Ack(); return errOurs }
 func (acks) Answered() bool                 { return true }
 
-// In Blocking order a message that fails waits in place.
+// With OrderBlocking a message that fails waits in place.
 func TestAFailedMessageWaitsInPlace(t *testing.T) {
 	for name, c := range map[string]struct {
 		maxInPlace, delay time.Duration
@@ -286,7 +286,7 @@ func TestMessagesAtFaultInBlockingOrderDoNotThrottle(t *testing.T) {
 	for _, atFault := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			j := newJournal(redeliver.Policy{
-				MaxRetries: 100, Backoff: redeliver.Fixed(time.Second), Order: redeliver.Blocking,
+				MaxRetries: 100, Backoff: redeliver.Fixed(time.Second), Order: redeliver.OrderBlocking,
 				Classify: func(error) redeliver.Class { return redeliver.Class{MessageAtFault: atFault} },
 			})
 			j.sub.KeepsPlace, j.sub.MinInFlight, j.sub.MaxInFlight, j.sub.MaxRetriesInFlight = true, 1, 50, 50

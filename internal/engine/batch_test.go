@@ -232,7 +232,7 @@ func TestABatchThatTimesOutAfterAckAllIsAcked(t *testing.T) {
 	})
 }
 
-// In Blocking order the context of a batch function ends at its timeout, and the function has a moment to return. Its
+// With OrderBlocking the context of a batch function ends at its timeout, and the function has a moment to return. Its
 // messages run again in place, as after a timeout.
 func TestABatchThatTimesOutInBlockingOrderRunsAgainInPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

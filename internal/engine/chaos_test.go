@@ -292,9 +292,9 @@ func (s *chaosQueue) Write(_ context.Context, to driver.Place, m *driver.Message
 			done.Confirmed(fmt.Sprint(to), fmt.Errorf("%w: too large", driver.ErrRefused))
 		case kind < 7:
 			done.Confirmed(fmt.Sprint(to), fmt.Errorf("%w: who knows", driver.ErrDoubtful))
-		case kind < 9 && to == driver.Level:
+		case kind < 9 && to == driver.PlaceLevel:
 			done.Confirmed("orders", driver.ErrStay)
-		case to == driver.DLQ:
+		case to == driver.PlaceDLQ:
 			s.mu.Lock()
 			s.ends[id]++
 			s.mu.Unlock()
@@ -413,7 +413,7 @@ func newChaosQueue(t *testing.T, seed uint64) *chaosQueue {
 	}
 	s := &chaosQueue{t: t, seed: seed, ends: make(map[string]int)}
 	if s.blocks = seed%7 == 6; s.blocks {
-		p.Order = redeliver.Blocking
+		p.Order = redeliver.OrderBlocking
 	}
 	s.sub = &engine.Subscription{
 		KeepsPlace: s.blocks,

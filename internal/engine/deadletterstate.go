@@ -46,7 +46,7 @@ func CheckHeaderCount(n int, isOurs bool) error {
 // MakeStub sends a message to the DLQ at once, without its headers and its body, and with the given state.
 func MakeStub[R any](m *driver.Message[R], st *redeliver.State, body []byte, why error) {
 	st.Truncated = describeBody(body)
-	m.State, m.Step, m.Err, m.Until = st, driver.DeadLetter, why, time.Time{}
+	m.State, m.Step, m.Err, m.Until = st, driver.StepDeadLetter, why, time.Time{}
 }
 
 // describeBody returns the length and the hash of a body, for State.Truncated.

@@ -31,7 +31,7 @@ func (d *Delivery) countFailure(dec *redeliver.Decision, before *redeliver.State
 	switch {
 	case signalOf(dec, err) != signalFailure:
 		return false
-	case dec.Action == redeliver.Postponed && !dec.Unreachable && !d.isProbe():
+	case dec.Action == redeliver.ActionPostpone && !dec.Unreachable && !d.isProbe():
 		return false // the handler has decided to wait, perhaps for another message
 	}
 	f := d.sub.failure(dec, before, err, now)
@@ -66,7 +66,7 @@ func signalOf(dec *redeliver.Decision, cause error) signal {
 	if dec.MessageAtFault {
 		return signalMessage
 	}
-	if dec.Action != redeliver.DeadLetter {
+	if dec.Action != redeliver.ActionDeadLetter {
 		return signalFailure
 	}
 	if _, old := cause.(*redeliver.ExpiredError); old { //nolint:errorlint // it is the engine's own: no handler ran
@@ -117,9 +117,9 @@ func isPostponable(d *redeliver.Decision) bool {
 		return false
 	}
 	switch d.Action {
-	case redeliver.RetryNow, redeliver.RetryLater:
+	case redeliver.ActionRetryNow, redeliver.ActionRetryLater:
 		return true
-	case redeliver.DeadLetter:
+	case redeliver.ActionDeadLetter:
 		return d.State.Reason == redeliver.ReasonExhausted || d.State.Reason == redeliver.ReasonTimeout || d.State.Reason == redeliver.ReasonPanic
 	default:
 		return false

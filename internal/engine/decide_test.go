@@ -30,15 +30,15 @@ func TestTextsThatDifferInNumbersHaveOneCause(t *testing.T) {
 func TestIsPostponable(t *testing.T) {
 	postponed := map[redeliver.Reason]bool{redeliver.ReasonExhausted: true, redeliver.ReasonTimeout: true, redeliver.ReasonPanic: true}
 	for _, reason := range redeliver.Reasons() {
-		d := redeliver.Decision{Action: redeliver.DeadLetter, State: redeliver.State{Reason: reason}}
+		d := redeliver.Decision{Action: redeliver.ActionDeadLetter, State: redeliver.State{Reason: reason}}
 		if isPostponable(&d) != postponed[reason] {
 			t.Errorf("%s: %t", reason, isPostponable(&d))
 		}
 	}
-	if isPostponable(&redeliver.Decision{Action: redeliver.RetryLater, MessageAtFault: true}) {
+	if isPostponable(&redeliver.Decision{Action: redeliver.ActionRetryLater, MessageAtFault: true}) {
 		t.Error("a message at fault is postponed")
 	}
-	for action, want := range map[redeliver.Action]bool{redeliver.RetryNow: true, redeliver.RetryLater: true, redeliver.Commit: false, redeliver.Postponed: false} {
+	for action, want := range map[redeliver.Action]bool{redeliver.ActionRetryNow: true, redeliver.ActionRetryLater: true, redeliver.ActionCommit: false, redeliver.ActionPostpone: false} {
 		if d := (redeliver.Decision{Action: action}); isPostponable(&d) != want {
 			t.Errorf("%s: %t", action, isPostponable(&d))
 		}

@@ -86,7 +86,7 @@ type Delivery struct {
 	// holdsKey is set before the handler's answer is delivered, if later messages of its key must not run before it has ended.
 	holdsKey bool
 	// displaced is set for a message that has lost its place in the origin: it waits as in other orders although its
-	// subscription is Blocking.
+	// subscription is OrderBlocking.
 	displaced bool
 }
 

@@ -108,16 +108,16 @@ func (b *broker) Parse(m *driver.Message[*record]) error {
 	m.Returned = m.Record.replayed
 	m.Displaced = b.displaced
 	if b.toDLQ != nil {
-		m.Step, m.Err = driver.DeadLetter, b.toDLQ
+		m.Step, m.Err = driver.StepDeadLetter, b.toDLQ
 	}
 	m.Alone = b.alone != nil && b.alone(m.Record.id)
 	if st := m.Record.state; st != nil {
 		m.Retry, m.Until, m.InPlace = true, st.Due, b.block
 		if b.hops {
-			m.Step, m.Until = driver.Hop, time.Time{}
+			m.Step, m.Until = driver.StepHop, time.Time{}
 		}
 		if b.publishes {
-			m.Step = driver.Publish
+			m.Step = driver.StepPublish
 		}
 	}
 	return nil
@@ -189,7 +189,7 @@ func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*re
 			done.Unanswered("orders.billing.retry", context.DeadlineExceeded)
 			done.Confirmed("orders.billing.retry", <-b.hangs)
 		}()
-	case to == driver.DLQ:
+	case to == driver.PlaceDLQ:
 		b.mu.Lock()
 		b.dead[m.Record.id] = *st
 		b.mu.Unlock()
@@ -587,7 +587,7 @@ func TestAMessageThatIsOnlyWrittenWaitsForNoSlot(t *testing.T) {
 		over := make(chan struct{})
 		defer close(over)
 		b.refuse = func(to driver.Place, _ *record) error {
-			if to == driver.Level { // otherwise it would hop forever
+			if to == driver.PlaceLevel { // otherwise it would hop forever
 				return driver.ErrRefused
 			}
 			return nil
@@ -763,14 +763,14 @@ func TestAGaterDecidesAndGetsTheEnds(t *testing.T) {
 				asked[m.Record.id]++
 				switch id := m.Record.id; {
 				case id == "parked" && m.Record.state == nil:
-					m.Step, m.State = driver.Hop, &redeliver.State{ID: id, Due: due}
+					m.Step, m.State = driver.StepHop, &redeliver.State{ID: id, Due: due}
 				case id == "held" && asked[id] == 1:
 					m.Until = due
 					return engine.Later
 				case id == "copy":
 					return engine.Outdated
 				case id == "cancelled":
-					m.Step, m.Err = driver.DeadLetter, redeliver.Permanent(errors.New("cancelled"))
+					m.Step, m.Err = driver.StepDeadLetter, redeliver.Permanent(errors.New("cancelled"))
 				}
 				return engine.Begins
 			},

@@ -73,7 +73,7 @@ func (e *entry[R]) class() int {
 // readyQueue returns the index in lane.ready of the queue for an entry. Entries that need no slot have their own queue, so
 // that they never wait behind one that needs a slot. A suspect needs no slot: messages that have slots may wait for its end.
 func (e *entry[R]) readyQueue() int {
-	if e.Alone || e.Step != driver.Handle {
+	if e.Alone || e.Step != driver.StepHandle {
 		return noSlot
 	}
 	return e.class()

@@ -50,17 +50,17 @@ func TestAnOutagePostponesFailures(t *testing.T) {
 		reason redeliver.Reason
 		delay  time.Duration
 	}{
-		"the last retry":      {err: errOurs, before: redeliver.State{Attempts: 2}, want: redeliver.Postponed, delay: time.Hour},
-		"a time-out":          {err: &redeliver.TimeoutError{After: time.Second}, before: redeliver.State{Attempts: 2}, want: redeliver.Postponed, delay: time.Hour},
-		"a panic":             {err: &redeliver.PanicError{Value: "boom"}, before: redeliver.State{Attempts: 2}, want: redeliver.Postponed, delay: time.Hour},
-		"it says when":        {err: redeliver.RetryAfter(errOurs, time.Minute), before: redeliver.State{Attempts: 1}, want: redeliver.Postponed, delay: time.Minute},
-		"postponed by itself": {err: redeliver.Postpone(errOurs), before: redeliver.State{Attempts: 1}, want: redeliver.Postponed, delay: time.Hour},
-		"permanent":           {err: redeliver.Permanent(errOurs), before: redeliver.State{Attempts: 1}, want: redeliver.DeadLetter, reason: redeliver.ReasonPermanent},
-		"rejected":            {err: redeliver.Reject("no"), before: redeliver.State{Attempts: 1}, want: redeliver.DeadLetter, reason: redeliver.ReasonRejected},
-		"undecodable":         {err: &redeliver.UndecodableError{Err: errOurs}, before: redeliver.State{Attempts: 1}, want: redeliver.DeadLetter, reason: redeliver.ReasonUndecodable},
-		"too old":             {err: errOurs, before: redeliver.State{Attempts: 1}, age: 3 * time.Hour, want: redeliver.DeadLetter, reason: redeliver.ReasonExpired},
-		"postponed for a day": {err: errOurs, before: redeliver.State{Attempts: 1}, since: 25 * time.Hour, want: redeliver.DeadLetter, reason: redeliver.ReasonExpired},
-		"unschedulable":       {err: redeliver.RetryAfter(errOurs, redeliver.MaxWait+1), before: redeliver.State{Attempts: 1}, want: redeliver.DeadLetter, reason: redeliver.ReasonUnschedulable},
+		"the last retry":      {err: errOurs, before: redeliver.State{Attempts: 2}, want: redeliver.ActionPostpone, delay: time.Hour},
+		"a time-out":          {err: &redeliver.TimeoutError{After: time.Second}, before: redeliver.State{Attempts: 2}, want: redeliver.ActionPostpone, delay: time.Hour},
+		"a panic":             {err: &redeliver.PanicError{Value: "boom"}, before: redeliver.State{Attempts: 2}, want: redeliver.ActionPostpone, delay: time.Hour},
+		"it says when":        {err: redeliver.RetryAfter(errOurs, time.Minute), before: redeliver.State{Attempts: 1}, want: redeliver.ActionPostpone, delay: time.Minute},
+		"postponed by itself": {err: redeliver.Postpone(errOurs), before: redeliver.State{Attempts: 1}, want: redeliver.ActionPostpone, delay: time.Hour},
+		"permanent":           {err: redeliver.Permanent(errOurs), before: redeliver.State{Attempts: 1}, want: redeliver.ActionDeadLetter, reason: redeliver.ReasonPermanent},
+		"rejected":            {err: redeliver.Reject("no"), before: redeliver.State{Attempts: 1}, want: redeliver.ActionDeadLetter, reason: redeliver.ReasonRejected},
+		"undecodable":         {err: &redeliver.UndecodableError{Err: errOurs}, before: redeliver.State{Attempts: 1}, want: redeliver.ActionDeadLetter, reason: redeliver.ReasonUndecodable},
+		"too old":             {err: errOurs, before: redeliver.State{Attempts: 1}, age: 3 * time.Hour, want: redeliver.ActionDeadLetter, reason: redeliver.ReasonExpired},
+		"postponed for a day": {err: errOurs, before: redeliver.State{Attempts: 1}, since: 25 * time.Hour, want: redeliver.ActionDeadLetter, reason: redeliver.ReasonExpired},
+		"unschedulable":       {err: redeliver.RetryAfter(errOurs, redeliver.MaxWait+1), before: redeliver.State{Attempts: 1}, want: redeliver.ActionDeadLetter, reason: redeliver.ReasonUnschedulable},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := guarded()
@@ -82,7 +82,7 @@ func TestAnOutagePostponesFailures(t *testing.T) {
 			if c.want != asked.Action || c.reason != asked.State.Reason || got.Reason != c.reason || got.ID != "a" {
 				t.Errorf("%s: written as %+v, and asked before it was %s as %+v", name, got, asked.Action, asked.State)
 			}
-			if c.want != redeliver.Postponed {
+			if c.want != redeliver.ActionPostpone {
 				return
 			}
 			e := events[redeliver.MessagePostponed](j)
@@ -172,11 +172,11 @@ func TestAProbeThatDoesNotEndIsFollowedByTheNext(t *testing.T) {
 	})
 }
 
-// In Blocking order the waiting messages themselves are the probes, one after another.
+// With OrderBlocking the waiting messages themselves are the probes, one after another.
 func TestMessagesThatWaitInPlaceAreTheProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := guarded()
-		p.Order, p.MaxRetries, p.Backoff = redeliver.Blocking, 4, redeliver.Fixed(time.Second)
+		p.Order, p.MaxRetries, p.Backoff = redeliver.OrderBlocking, 4, redeliver.Fixed(time.Second)
 		j := newJournal(p)
 		j.sub.KeepsPlace = true
 		var at []time.Duration

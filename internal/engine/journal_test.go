@@ -47,7 +47,7 @@ func (j *journal) start(t *testing.T, opt engine.Options[*record]) (stop func())
 func (j *journal) Truncates() bool { return j.truncates }
 
 func (j *journal) Write(ctx context.Context, to driver.Place, m *driver.Message[*record], st *redeliver.State, done driver.Done) {
-	where := map[driver.Place]string{driver.Level: "level", driver.Topic: "topic", driver.Suspects: "suspects", driver.DLQ: "dlq"}[to]
+	where := map[driver.Place]string{driver.PlaceLevel: "level", driver.PlaceTopic: "topic", driver.PlaceSuspects: "suspects", driver.PlaceDLQ: "dlq"}[to]
 	j.logMu.Lock()
 	j.tries = append(j.tries, time.Now())
 	try, r, kept := len(j.tries), m.Record, *st
@@ -57,7 +57,7 @@ func (j *journal) Write(ctx context.Context, to driver.Place, m *driver.Message[
 		j.logMu.Lock()
 		j.wrote = append(j.wrote, kept)
 		j.logMu.Unlock()
-		if to == driver.DLQ {
+		if to == driver.PlaceDLQ {
 			j.mu.Lock()
 			j.dead[r.id] = kept
 			j.mu.Unlock()

@@ -137,7 +137,7 @@ func (l *lane[R]) joined(e *entry[R]) {
 	if c == nil || c.joining != e {
 		return
 	}
-	if e.Step == driver.Handle && l.e.sub.WaitsForFailed() && !e.current.Load().isFirst() {
+	if e.Step == driver.StepHandle && l.e.sub.WaitsForFailed() && !e.current.Load().isFirst() {
 		c.closed = true
 	}
 	c.joining = nil

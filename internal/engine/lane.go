@@ -431,19 +431,19 @@ func (l *lane[R]) chooseReady(blocked [3]bool) (class int, e *entry[R]) {
 func (l *lane[R]) tryBegin(e *entry[R]) Admission {
 	sub := l.e.sub
 	slotted, probe := false, false
-	if sub.slots.rate != nil && e.Step == driver.Handle { // an expired message must not use up the rate
+	if sub.slots.rate != nil && e.Step == driver.StepHandle { // an expired message must not use up the rate
 		if err := sub.checkExpired(e.State, e); err != nil {
-			e.Step, e.Err = driver.DeadLetter, err
+			e.Step, e.Err = driver.StepDeadLetter, err
 		}
 	}
-	if class := e.class(); !l.opt.Exclusive && !e.Alone && e.Step == driver.Handle {
+	if class := e.class(); !l.opt.Exclusive && !e.Alone && e.Step == driver.StepHandle {
 		slotted, probe = sub.slots.acquire(class, &l.slotWaiters[class])
 		if l.awaitsSlot[class] = !slotted; !slotted {
 			return NothingYet
 		}
 	}
 	admission := l.askGaters(e)
-	takesTurn := e.Step == driver.Handle && sub.Turn != nil && !e.Alone
+	takesTurn := e.Step == driver.StepHandle && sub.Turn != nil && !e.Alone
 	if admission == Begins && takesTurn && !sub.Turn.Begin() {
 		l.endGaters(l.opt.Gaters, e, Ending{Kind: NotBegun})
 		admission = NothingYet
@@ -456,9 +456,9 @@ func (l *lane[R]) tryBegin(e *entry[R]) Admission {
 		return admission
 	}
 	switch {
-	case slotted && e.Step != driver.Handle: // a gater moves it; its slot bounds how many are being written
+	case slotted && e.Step != driver.StepHandle: // a gater moves it; its slot bounds how many are being written
 		sub.slots.cancelRate()
-	case !slotted && e.Step == driver.Handle:
+	case !slotted && e.Step == driver.StepHandle:
 		sub.slots.beginWithoutSlot()
 	}
 	e.slotted = slotted
@@ -492,7 +492,7 @@ func (l *lane[R]) start(e *entry[R]) {
 	l.running.Add(1)
 	d := e.current.Load()
 	switch e.Step {
-	case driver.Handle:
+	case driver.StepHandle:
 		if l.e.batches != nil && l.e.sub.Policy.Invalid == nil { // it needs no worker
 			if m := l.e.newMember(e, d); m != nil {
 				l.joinBatch(joinRequest[R]{e, l.e.batches, m})
@@ -500,19 +500,19 @@ func (l *lane[R]) start(e *entry[R]) {
 			return
 		}
 		l.e.pool.Submit(e)
-	case driver.DeadLetter:
+	case driver.StepDeadLetter:
 		d.claim()
 		d.settleFailure(e.Err, true)
-	case driver.Hop:
+	case driver.StepHop:
 		l.joined(e) // what is behind it may also only move
 		d.claim()
-		d.moveUnhandled(driver.Level, e.Place)
-	case driver.Publish:
+		d.moveUnhandled(driver.PlaceLevel, e.Place)
+	case driver.StepPublish:
 		d.claim()
-		d.moveUnhandled(driver.Topic, e.Place)
-	case driver.Isolate:
+		d.moveUnhandled(driver.PlaceTopic, e.Place)
+	case driver.StepIsolate:
 		d.claim()
-		d.moveUnhandled(driver.Suspects, e.Place)
+		d.moveUnhandled(driver.PlaceSuspects, e.Place)
 	}
 }
 
@@ -530,7 +530,7 @@ func (l *lane[R]) finish(e *entry[R]) {
 	switch e.ending.Kind {
 	case Stays:
 		e.State = e.ending.State
-		e.Until, e.Step, e.Retry, e.InPlace = e.State.Due, driver.Handle, true, true
+		e.Until, e.Step, e.Retry, e.InPlace = e.State.Due, driver.StepHandle, true, true
 		switch {
 		case !l.isDraining():
 			l.wait(e)

@@ -72,7 +72,7 @@ func TestASinkThatPanicsWatchesNothing(*testing.T) {
 // A message that waits in place counts as held.
 func TestAMessageThatWaitsInPlaceIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(20 * time.Second), Order: redeliver.Blocking})
+		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(20 * time.Second), Order: redeliver.OrderBlocking})
 		b.sub.KeepsPlace = true
 		want := func(when string, load redeliver.Load) {
 			t.Helper()

@@ -46,9 +46,9 @@ type move struct {
 // moveFailed writes a message that failed to the place that dec asks for. The caller has claimed the message.
 func (d *Delivery) moveFailed(dec *redeliver.Decision, cause error) {
 	d.endFailedSpan(dec, cause)
-	m := &move{d: d, to: driver.Level, dec: dec, cause: cause}
-	if dec.Action == redeliver.DeadLetter {
-		m.to = driver.DLQ
+	m := &move{d: d, to: driver.PlaceLevel, dec: dec, cause: cause}
+	if dec.Action == redeliver.ActionDeadLetter {
+		m.to = driver.PlaceDLQ
 	}
 	m.start()
 }
@@ -57,9 +57,9 @@ func (d *Delivery) moveFailed(dec *redeliver.Decision, cause error) {
 func (d *Delivery) moveUnhandled(to driver.Place, from string) {
 	m := &move{d: d, to: to, dec: &redeliver.Decision{State: d.State()}, unhandled: true, from: from}
 	switch {
-	case to == driver.Topic && d.sub.failingPublishes.Load() > 0:
+	case to == driver.PlaceTopic && d.sub.failingPublishes.Load() > 0:
 		m.delayPublish()
-	case to == driver.Level:
+	case to == driver.PlaceLevel:
 		m.setLevel()
 	}
 	m.start()
@@ -67,7 +67,7 @@ func (d *Delivery) moveUnhandled(to driver.Place, from string) {
 
 // setLevel makes m a write to a level of the subscription's policy.
 func (m *move) setLevel() {
-	m.to, m.dec.State.Policy = driver.Level, m.d.sub.fingerprint
+	m.to, m.dec.State.Policy = driver.PlaceLevel, m.d.sub.fingerprint
 }
 
 // PublishOperation is the name of the operation that publishes delayed messages that are due.
@@ -93,7 +93,7 @@ func (m *move) write() {
 		m.abandon()
 		return
 	}
-	if m.to == driver.DLQ && m.d.sub.Discards {
+	if m.to == driver.PlaceDLQ && m.d.sub.Discards {
 		m.finish("")
 		return
 	}
@@ -131,9 +131,9 @@ func (m *move) finish(where string) {
 	s, d := m.d.sub, m.d
 	s.doubts.addWrite(where, &m.doubt)
 	m.release()
-	deadLettered := m.dec.Action == redeliver.DeadLetter
+	deadLettered := m.dec.Action == redeliver.ActionDeadLetter
 	switch {
-	case m.unhandled && !deadLettered && m.to == driver.Topic:
+	case m.unhandled && !deadLettered && m.to == driver.PlaceTopic:
 		s.Operations.Succeeded(publishTo(where))
 		s.Emit(redeliver.Published{State: m.dec.State, Topic: where})
 	case m.unhandled && !deadLettered:
@@ -169,9 +169,9 @@ func (m *move) setClosed(closed bool, where string, err error) {
 	}
 	m.closed = closed
 	switch s := m.d.sub; {
-	case m.to == driver.Topic && closed:
+	case m.to == driver.PlaceTopic && closed:
 		s.failingPublishes.Add(1)
-	case m.to == driver.Topic:
+	case m.to == driver.PlaceTopic:
 		s.failingPublishes.Add(-1)
 	case closed:
 		s.closeGate(where, err)
@@ -192,20 +192,20 @@ func (m *move) fail(where string, err error) {
 	err = s.doubts.classify(where, err, &m.doubt)
 	refused := errors.Is(err, driver.ErrRefused)
 	switch {
-	case m.to != driver.DLQ && (refused || errors.Is(err, redeliver.ErrUnschedulable)):
+	case m.to != driver.PlaceDLQ && (refused || errors.Is(err, redeliver.ErrUnschedulable)):
 		s.Policy.RejectUnschedulable(m.dec, err)
 		if m.unhandled {
 			m.cause = err
 		}
-		if m.to == driver.Topic {
+		if m.to == driver.PlaceTopic {
 			m.setClosed(false, "", nil)
 		}
-		m.to = driver.DLQ
+		m.to = driver.PlaceDLQ
 		m.write()
 		return
-	case m.to == driver.DLQ && refused && m.dec.State.Truncated != "":
+	case m.to == driver.PlaceDLQ && refused && m.dec.State.Truncated != "":
 		err = fmt.Errorf("the DLQ refuses even a message without its body: %v", err) //nolint:errorlint // It accepts nothing: this is an outage.
-	case m.to == driver.DLQ && refused && m.d.entry.truncates():
+	case m.to == driver.PlaceDLQ && refused && m.d.entry.truncates():
 		m.dec.State.Truncated = describeBody(m.d.entry.body())
 		s.Policy.RejectUnschedulable(m.dec, err)
 		m.write()
@@ -218,10 +218,10 @@ func (m *move) fail(where string, err error) {
 // a level instead.
 func (m *move) retryLater(where string, err error) {
 	s := m.d.sub
-	if m.to == driver.Topic {
+	if m.to == driver.PlaceTopic {
 		s.Operations.Failed(publishTo(where), err, m.try >= maxPublishTries, false)
 	}
-	if m.to == driver.Topic && m.try >= maxPublishTries {
+	if m.to == driver.PlaceTopic && m.try >= maxPublishTries {
 		s.Emit(redeliver.PublishFailed{State: m.dec.State, Where: where, Err: err, Try: m.try, Retry: publishPause})
 		m.setClosed(false, "", nil)
 		m.delayPublish()

@@ -13,7 +13,7 @@ import (
 
 // A plan has a note that waits are shortened, and the error of the message says so.
 func TestBlockingReportsAWaitThatItCuts(t *testing.T) {
-	blocking := redeliver.Policy{Order: redeliver.Blocking}
+	blocking := redeliver.Policy{Order: redeliver.OrderBlocking}
 	if notes := engine.Notes(blocking); len(notes) != 1 || !strings.Contains(notes[0], "limited to 10ms to 30s") {
 		t.Errorf("noted %q", notes)
 	}

@@ -20,10 +20,10 @@ func TestTheRunningPolicyDecides(t *testing.T) {
 		action   redeliver.Action
 		delay    time.Duration
 	}{
-		"a first failure":                {0, redeliver.RetryLater, time.Hour},
-		"a message of another":           {1, redeliver.RetryLater, time.Hour},
-		"its last attempt":               {3, redeliver.DeadLetter, 0},
-		"more attempts than this allows": {7, redeliver.DeadLetter, 0},
+		"a first failure":                {0, redeliver.ActionRetryLater, time.Hour},
+		"a message of another":           {1, redeliver.ActionRetryLater, time.Hour},
+		"its last attempt":               {3, redeliver.ActionDeadLetter, 0},
+		"more attempts than this allows": {7, redeliver.ActionDeadLetter, 0},
 	} {
 		sub := newBroker(is).sub
 		sub.Start()

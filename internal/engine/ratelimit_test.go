@@ -156,7 +156,7 @@ func TestAMessageThatAGaterMovesUsesUpNoRate(t *testing.T) {
 		opt.Store = j
 		j.run(t, opt, engine.LaneOptions[*record]{Gaters: []engine.Gater[*record]{&funcGater{begin: func(m *driver.Message[*record]) engine.Admission {
 			if m.Record.id == "moves" {
-				m.Step, m.State = driver.Hop, &redeliver.State{ID: m.Record.id, Due: time.Now().Add(time.Hour)}
+				m.Step, m.State = driver.StepHop, &redeliver.State{ID: m.Record.id, Due: time.Now().Add(time.Hour)}
 			}
 			return engine.Begins
 		}}}})

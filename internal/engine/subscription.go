@@ -38,14 +38,14 @@ type Subscription struct {
 	MaxInFlight, MaxRetriesInFlight, MinInFlight int
 	// KeepsPlace reports whether a failed message keeps its place: it waits here, and messages of its key wait behind it.
 	KeepsPlace bool
-	// MaxInPlace, with KeepsPlace, is the longest wait in place where the order is PerKey; a longer one is unschedulable. It is 0
-	// with Blocking: waits are from limits.MinBlock to MaxBlock.
+	// MaxInPlace, with KeepsPlace, is the longest wait in place where the order is OrderThroughRetries; a longer one is unschedulable. It is 0
+	// with OrderBlocking: waits are from limits.MinBlock to MaxBlock.
 	MaxInPlace time.Duration
 	// MaxHeld is how long the broker leaves an attempt a message that is unsettled here, without the wait that the policy may
 	// spend before it; 0 means no bound. MaxHeldWhy says why, and how to raise it.
 	MaxHeld    time.Duration
 	MaxHeldWhy string
-	// WaitsInSource reports whether failed messages wait in their source although the order is not Blocking. After a timeout
+	// WaitsInSource reports whether failed messages wait in their source although the order is not OrderBlocking. After a timeout
 	// the message is then settled only when its handler has returned or is stuck: attempts must not run side by side.
 	WaitsInSource bool
 	// Discards reports whether there is no DLQ: a message that would go there is acked and reported as discarded.
@@ -90,7 +90,7 @@ func (s *Subscription) HasBatches() bool { return s.gathers.Load() }
 
 // WaitsForFailed reports whether later messages of a key wait for one that has failed.
 func (s *Subscription) WaitsForFailed() bool {
-	return s.KeepsPlace || s.WaitsInSource || s.Policy.Order == redeliver.PerKey
+	return s.KeepsPlace || s.WaitsInSource || s.Policy.Order == redeliver.OrderThroughRetries
 }
 
 // Start prepares the subscription. It must be called once, before the first message.
@@ -253,11 +253,11 @@ func (s *Subscription) reportWritten(dec *redeliver.Decision, where string, caus
 		return
 	}
 	switch {
-	case dec.Action == redeliver.DeadLetter && s.Discards:
+	case dec.Action == redeliver.ActionDeadLetter && s.Discards:
 		s.Emit(redeliver.Discarded{State: dec.State, Err: cause})
-	case dec.Action == redeliver.DeadLetter:
+	case dec.Action == redeliver.ActionDeadLetter:
 		s.Emit(redeliver.DeadLettered{State: dec.State, Where: where, Err: cause})
-	case dec.Action == redeliver.Postponed:
+	case dec.Action == redeliver.ActionPostpone:
 		s.Emit(redeliver.MessagePostponed{State: dec.State, Delay: dec.Delay, Where: where, Err: cause})
 	default:
 		s.Emit(redeliver.RetryScheduled{State: dec.State, Delay: dec.Delay, Where: where, Err: cause})

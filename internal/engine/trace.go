@@ -81,12 +81,12 @@ func (d *Delivery) endFailedSpan(dec *redeliver.Decision, cause error) {
 	}
 	e := tracing.End{Outcome: tracing.Retried, State: &dec.State, Err: cause}
 	switch dec.Action {
-	case redeliver.DeadLetter:
+	case redeliver.ActionDeadLetter:
 		e.Outcome = tracing.DeadLettered
 		if d.sub.Discards {
 			e.Outcome = tracing.Discarded
 		}
-	case redeliver.Postponed:
+	case redeliver.ActionPostpone:
 		e.Outcome = tracing.Postponed
 	default: // it runs again
 	}

@@ -29,8 +29,8 @@ import (
 
 // Features are the optional features that Kafka supports.
 var Features = adaptertest.Features{
-	KeyOrder: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true,
-	CountsCrashes: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, Blocking: true, PerKey: true, GroupPause: true, NewPause: true,
+	OrderFirstAttempts: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true,
+	CountsCrashes: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, OrderThroughRetries: true, GroupPause: true, NewPause: true,
 }
 
 // A small number, because a run of the kit has hundreds of topics.

@@ -1,4 +1,4 @@
-// Package limits has the bounds of headers and of waits in Blocking order, and functions that keep texts and times within them.
+// Package limits has the bounds of headers and of waits with OrderBlocking, and functions that keep texts and times within them.
 package limits
 
 import (
@@ -20,7 +20,7 @@ const (
 	MaxTail        = 64        // of such a record's headers, the last ones that are looked at: redeliver's are at the end
 )
 
-// Bounds and default of the waits in Blocking order. They are those of suspendCurrentQueueTimeMillis in RocketMQ's ordered consumer.
+// Bounds and default of the waits with OrderBlocking. They are those of suspendCurrentQueueTimeMillis in RocketMQ's ordered consumer.
 const (
 	MinBlock     = 10 * time.Millisecond
 	MaxBlock     = 30 * time.Second

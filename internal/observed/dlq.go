@@ -112,7 +112,7 @@ func (q *DLQ) readOldest(ctx context.Context) time.Time {
 		return q.oldest
 	}
 	q.ageReadAt, q.oldest = time.Now(), time.Time{}
-	scan, err := q.queue.Scan(ctx, deadletter.Start)
+	scan, err := q.queue.Scan(ctx, deadletter.FromStart)
 	if err != nil {
 		return q.oldest
 	}

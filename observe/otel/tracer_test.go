@@ -140,7 +140,7 @@ func TestAHandlerHasOneSpanHoweverItEnds(t *testing.T) {
 			want: "retried Unset , succeeded Unset "},
 		"a postponed message": {policy: redeliver.Policy{MaxRetries: 1}, handler: twice(redeliver.Postpone(errDeclined), nil),
 			want: "postponed Unset , succeeded Unset "},
-		"a message that waits in place": {policy: redeliver.Policy{MaxRetries: 1, Order: redeliver.Blocking}, handler: twice(errDeclined, nil),
+		"a message that waits in place": {policy: redeliver.Policy{MaxRetries: 1, Order: redeliver.OrderBlocking}, handler: twice(errDeclined, nil),
 			want: "retried Unset , succeeded Unset "},
 		"a message that its handler acked": {policy: redeliver.Policy{MaxRetries: 1},
 			handler: func(_ *testing.T, msg *message.Message) error { msg.Ack(); return errDeclined },

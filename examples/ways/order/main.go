@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	for _, order := range []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey} {
+	for _, order := range []redeliver.Order{redeliver.OrderFirstAttempts, redeliver.OrderNone, redeliver.OrderBlocking, redeliver.OrderThroughRetries} {
 		fmt.Println(order, "is done with", run(redeliver.Policy{Order: order, Backoff: redeliver.Fixed(time.Second)}))
 	}
 }

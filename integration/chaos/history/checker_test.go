@@ -55,13 +55,13 @@ func (s *builder) deadLetter(id string) *builder {
 	return s.add(Line{Kind: Dead, ID: id, Name: "name of " + id, Attempt: 3, Reason: "exhausted", Sum: 7})
 }
 
-// validHistory returns a history without violations. In the load "keys" (KeyOrder) 1 succeeds, 2 fails once, 3 always. In
-// "lines" (PerKey) 1 fails once, and 2 of the same key waits for it. Waits are one and two seconds.
+// validHistory returns a history without violations. In the load "keys" (OrderFirstAttempts) 1 succeeds, 2 fails once, 3 always. In
+// "lines" (OrderThroughRetries) 1 fails once, and 2 of the same key waits for it. Waits are one and two seconds.
 func validHistory() *builder {
 	s := (&builder{}).at(0)
 	steps := []time.Duration{time.Second, 2 * time.Second}
 	s.add(Line{Kind: Began, Run: &Run{Broker: "kafka", Seed: 1, Linger: 5 * time.Second, Loads: []Load{
-		{Name: "keys", Steps: steps, Order: KeyOrder}, {Name: "lines", Steps: steps, Order: PerKey},
+		{Name: "keys", Steps: steps, Order: OrderFirstAttempts}, {Name: "lines", Steps: steps, Order: OrderThroughRetries},
 	}}})
 	s.write("keys", 1, "k", Never).write("keys", 2, "k", Once).write("keys", 3, "k", Always)
 	s.write("lines", 1, "k", Once).write("lines", 2, "k", Never).write("lines", 3, "other", Never)
@@ -240,7 +240,7 @@ func TestCheckerFinds(t *testing.T) {
 		{"not of another key", func(s *builder) *builder {
 			return s.change("lines-3", 1, func(l *Line) { l.At -= second / 2 })
 		}, ""},
-		{"a message of PerKey before the failed one has ended", func(s *builder) *builder {
+		{"a message of OrderThroughRetries before the failed one has ended", func(s *builder) *builder {
 			return s.change("lines-2", 1, func(l *Line) { l.At -= second / 2 })
 		}, "order"},
 		{"headers that are not trusted", func(s *builder) *builder { return s.at(5).add(Line{Kind: Odd, ID: "keys-1"}) }, "strange"},

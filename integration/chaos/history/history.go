@@ -102,7 +102,7 @@ type Run struct {
 type Load struct {
 	Name  string          `json:"name"`
 	Steps []time.Duration `json:"steps"` // the wait after each failure: at most len(Steps)+1 attempts
-	// Order is "" for messages without an order, KeyOrder if first attempts of a key run one after another, and PerKey
+	// Order is "" for messages without an order, OrderFirstAttempts if first attempts of a key run one after another, and OrderThroughRetries
 	// if a message runs only after the earlier ones of its key have ended.
 	Order string `json:"order,omitempty"`
 	// Suspects means that the adapter sets aside messages that may have killed their process. Their first attempt has a
@@ -112,8 +112,8 @@ type Load struct {
 
 // The orders.
 const (
-	KeyOrder = "KeyOrder"
-	PerKey   = "PerKey"
+	OrderFirstAttempts  = "OrderFirstAttempts"
+	OrderThroughRetries = "OrderThroughRetries"
 )
 
 // attempts returns the number of attempts that the rule asks for.

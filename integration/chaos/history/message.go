@@ -55,7 +55,7 @@ func (l *messageCheck) doubtful(attempt int) bool {
 func (l *messageCheck) timing(line Line) {
 	if line.Attempt == 1 {
 		// The due times of a message that waits behind another of its key, and of a suspect, have no meaning.
-		if line.Due != 0 && l.load.Order != PerKey && !l.load.Suspects {
+		if line.Due != 0 && l.load.Order != OrderThroughRetries && !l.load.Suspects {
 			l.violatef(Early, l.ID, "a first attempt with a due time: %s", l.describe())
 		}
 		return

@@ -44,7 +44,7 @@ func (c *checker) checkPair(load Load, a, b *message) {
 	for _, l := range a.lines {
 		switch {
 		case l.Kind != End || l.Outcome == Cut:
-		case load.Order == PerKey && l.Outcome == Failed && l.Attempt < load.attempts(Always): // it keeps its position
+		case load.Order == OrderThroughRetries && l.Outcome == Failed && l.Attempt < load.attempts(Always): // it keeps its position
 		default:
 			through = min(through, l.At)
 		}

@@ -248,7 +248,7 @@ func (t *totals) add(w outcome) {
 
 // printCoverage prints how often each word and event occurred with each order.
 func (t *totals) printCoverage(out io.Writer) {
-	orders := []string{"KeyOrder", "Unordered", "PerKey", "Blocking"}
+	orders := []string{"OrderFirstAttempts", "OrderNone", "OrderThroughRetries", "OrderBlocking"}
 	rows := make(map[string]bool)
 	for k := range t.coverage {
 		rows[k[:strings.LastIndexByte(k, '/')]] = true

@@ -23,7 +23,7 @@ type Result struct {
 	Runs     int
 	Again    int // runs of an attempt that had been settled, all explained by faults
 	Dead     int
-	// Coverage counts words and events by the order of the service: "kill/PerKey".
+	// Coverage counts words and events by the order of the service: "kill/OrderThroughRetries".
 	Coverage map[string]int
 }
 

@@ -66,7 +66,7 @@ func valid() *builder {
 		Topics: []plan.Topic{{Name: "orders", Partitions: 1}},
 		Services: []plan.Service{{
 			Group: "billing", Topics: []string{"orders"}, Way: plan.Consume, Processes: 1,
-			Versions: []plan.Version{{Order: plan.KeyOrder, MaxRetries: 2, Steps: []time.Duration{time.Second, 2 * time.Second}, Timeout: 5 * time.Second, MaxInFlight: 9, MaxRetriesInFlight: 9}},
+			Versions: []plan.Version{{Order: plan.OrderFirstAttempts, MaxRetries: 2, Steps: []time.Duration{time.Second, 2 * time.Second}, Timeout: 5 * time.Second, MaxInFlight: 9, MaxRetriesInFlight: 9}},
 		}},
 		Messages: []plan.Message{
 			{ID: "good", Topic: "orders", Key: "k", Script: []plan.Step{ok}}, {ID: "once", Topic: "orders", Key: "k", Script: []plan.Step{fail, ok}},
@@ -249,20 +249,20 @@ func TestTheCheckerFinds(t *testing.T) {
 			b.change("bad", 1, history.Begin, func(l *history.Line) { l.At -= 2 * second })
 			return b.change("bad", 0, history.Written, func(l *history.Line) { l.Partition = 1 })
 		}, ""},
-		"PerKey: a message before the earlier one has ended": {func(b *builder) *builder {
-			b.world.Services[0].Versions[0].Order = plan.PerKey
+		"OrderThroughRetries: a message before the earlier one has ended": {func(b *builder) *builder {
+			b.world.Services[0].Versions[0].Order = plan.OrderThroughRetries
 			return b.change("bad", 1, history.Begin, func(l *history.Line) { l.At -= second })
 		}, "order bad"},
 		"not on a broker without an order": {func(b *builder) *builder {
-			b.world.Bounds.Order = plan.Unordered
+			b.world.Bounds.Order = plan.OrderNone
 			return b.change("bad", 1, history.Begin, func(l *history.Line) { l.At -= 2 * second })
 		}, ""},
 		"the order of a broker, with any policy": {func(b *builder) *builder {
-			b.world.Bounds.Order = plan.PerKey
+			b.world.Bounds.Order = plan.OrderThroughRetries
 			return b.change("bad", 1, history.Begin, func(l *history.Line) { l.At -= second })
 		}, "order bad"},
 		"not behind a handler that hung before its process died": {func(b *builder) *builder {
-			b.world.Bounds.Order, b.world.Services[0].Versions[0].MaxRetries = plan.PerKey, 0
+			b.world.Bounds.Order, b.world.Services[0].Versions[0].MaxRetries = plan.OrderThroughRetries, 0
 			b.without(func(l history.Line) bool {
 				return l.Kind == history.Begin || l.Kind == history.End || l.Kind == history.Dead
 			})
@@ -324,7 +324,7 @@ func TestTheCheckerFinds(t *testing.T) {
 
 // The same seed gives the same plan.
 func TestASeedGivesOnePlan(t *testing.T) {
-	v := plan.Vocabulary{Ways: []plan.Way{plan.Consume}, Orders: []string{plan.KeyOrder}, Words: map[string]int{plan.Kill: 1, plan.Cut: 2}}
+	v := plan.Vocabulary{Ways: []plan.Way{plan.Consume}, Orders: []string{plan.OrderFirstAttempts}, Words: map[string]int{plan.Kill: 1, plan.Cut: 2}}
 	one, same, other := fmt.Sprint(plan.Generate(1, v)), fmt.Sprint(plan.Generate(1, v)), fmt.Sprint(plan.Generate(2, v))
 	if one != same || one == other {
 		t.Errorf("equal %t, different %t", one == same, one != other)

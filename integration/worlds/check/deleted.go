@@ -259,7 +259,7 @@ func (c *checker) deletedBefore(a, b *message) bool {
 }
 
 // inNewLog reports whether two messages have no order because their origin was created again: members read the new log from their
-// old position until they notice it, and PerKey cannot order a message if another of its key had its offset in the other log.
+// old position until they notice it, and OrderThroughRetries cannot order a message if another of its key had its offset in the other log.
 func (c *checker) inNewLog(a, b *message) bool {
 	if slices.ContainsFunc(c.faults, func(f fault) bool {
 		return f.what == plan.DeleteOrigin && f.from <= b.runs[0].begin && (f.to == 0 || b.runs[0].begin <= f.to+int64(noticed))

@@ -32,7 +32,7 @@ func (m *message) failed(r *run) (f failure, ok bool) {
 		return f, f.at < r.killed
 	case string(plan.RetryAfter):
 		f.wait = m.plan.Step(r.attempt).Wait
-		if r.version.Order == plan.Blocking { // clamped
+		if r.version.Order == plan.OrderBlocking { // clamped
 			f.wait = min(max(f.wait, 10*time.Millisecond), 30*time.Second)
 		}
 	default:
@@ -182,7 +182,7 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 			}
 		case c.touched(m.key.service, r.name, m.settled(r), r.end+int64(c.commitInterval(m))):
 			touched++
-		case r.version.Order == plan.Blocking && attempt <= r.version.MaxRetries:
+		case r.version.Order == plan.OrderBlocking && attempt <= r.version.MaxRetries:
 			explained++ // the session counts the attempts: in another one they begin again
 		case c.world.Bounds.ForgetsAttempts && m.retries(r) && slices.ContainsFunc(runs[i+1:], func(other *run) bool { return other.name != r.name }):
 			explained++ // in another process they begin again

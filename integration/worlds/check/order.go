@@ -21,7 +21,7 @@ type sequence struct {
 }
 
 // ranks order the orders: if the broker has no order of its own, a service that changes its order in a deploy keeps the weakest.
-var ranks = []string{plan.Unordered, plan.KeyOrder, plan.PerKey, plan.Blocking}
+var ranks = []string{plan.OrderNone, plan.OrderFirstAttempts, plan.OrderThroughRetries, plan.OrderBlocking}
 
 func (c *checker) weakest(service int) string {
 	if order := c.world.Bounds.Order; order != "" {
@@ -41,11 +41,11 @@ func (c *checker) checkOrder() {
 	all := make(map[sequence][]*message)
 	for k, m := range c.messages {
 		order := c.weakest(k.service)
-		if order == plan.Unordered || m.written == 0 || m.writes > 1 || m.plan.Delay > 0 {
+		if order == plan.OrderNone || m.written == 0 || m.writes > 1 || m.plan.Delay > 0 {
 			continue
 		}
 		q := sequence{k.service, m.plan.Topic, c.log(m.original), m.partition, m.plan.Key}
-		if order == plan.Blocking {
+		if order == plan.OrderBlocking {
 			q.key = ""
 		}
 		all[q] = append(all[q], m)
@@ -84,9 +84,9 @@ func (c *checker) through(order string, m *message) int64 {
 	for _, r := range m.runs {
 		switch f, ok := m.failed(r); {
 		case !ok && r.end == 0, r.outcome == history.Cut:
-		case ok && order == plan.KeyOrder: // later messages overtake it
+		case ok && order == plan.OrderFirstAttempts: // later messages overtake it
 			at = min(at, f.at)
-		case ok && f.more, !ok && order != plan.KeyOrder && !r.counts():
+		case ok && f.more, !ok && order != plan.OrderFirstAttempts && !r.counts():
 		case ok:
 			at = min(at, f.at)
 		default:
@@ -100,14 +100,14 @@ func (c *checker) checkPair(order string, a, b *message) {
 	if len(b.runs) == 0 || len(a.dead) > 0 && slices.Contains([]string{"crashed", "expired"}, a.dead[0].Reason) || c.deletedBefore(a, b) || c.wasDeleted(a) != nil || c.inNewLog(a, b) {
 		return
 	}
-	if order == plan.Blocking && slices.ContainsFunc(a.plan.Script, func(s plan.Step) bool {
+	if order == plan.OrderBlocking && slices.ContainsFunc(a.plan.Script, func(s plan.Step) bool {
 		return s.Answer == plan.Hang || s.Answer == plan.Postpone || s.Answer == plan.Pause
 	}) {
 		return // it loses its place
 	}
 	inBatches := c.world.Services[b.key.service].Way == plan.ConsumeBatch
 	// A process that died cannot report that a run was in vain.
-	i := slices.IndexFunc(b.runs, func(r *run) bool { return !r.vain && (!inBatches || r.end != 0 || order == plan.KeyOrder) })
+	i := slices.IndexFunc(b.runs, func(r *run) bool { return !r.vain && (!inBatches || r.end != 0 || order == plan.OrderFirstAttempts) })
 	if i < 0 { // it has expired meanwhile
 		return
 	}
@@ -137,7 +137,7 @@ func (c *checker) checkLateness() {
 			}
 			v := r.version
 			bound := int64(soon + v.Timeout)
-			if from == 0 || r.begin-from <= bound || (v.Order != plan.KeyOrder && v.Order != plan.Unordered) || v.Rate > 0 || v.MinInFlight > 0 || v.Outage || s.Way == plan.ConsumeBatch {
+			if from == 0 || r.begin-from <= bound || (v.Order != plan.OrderFirstAttempts && v.Order != plan.OrderNone) || v.Rate > 0 || v.MinInFlight > 0 || v.Outage || s.Way == plan.ConsumeBatch {
 				continue
 			}
 			if c.touchedByAny(from-2*int64(c.linger()), r.begin) || c.busy(m, from, r.begin) {
@@ -187,7 +187,7 @@ func (c *checker) restBound() (bound time.Duration) {
 					if step.Answer == plan.Slow || step.Answer == plan.Hang {
 						work += 2 * v.Timeout
 					}
-					if step.Answer != plan.OK && (v.Order == plan.Blocking || v.Order == plan.PerKey) {
+					if step.Answer != plan.OK && (v.Order == plan.OrderBlocking || v.Order == plan.OrderThroughRetries) {
 						work += v.Wait(i+1) * time.Duration(max(1, v.MaxRetries))
 					}
 					if step.Answer != plan.OK && v.Outage {

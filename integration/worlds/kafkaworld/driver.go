@@ -34,7 +34,7 @@ import (
 var Vocabulary = plan.Vocabulary{
 	Broker:   "kafka",
 	Ways:     []plan.Way{plan.Consume, plan.Consume, plan.ConsumeBatch, plan.Router, plan.Wrap},
-	Orders:   []string{plan.KeyOrder, plan.KeyOrder, plan.Unordered, plan.PerKey, plan.Blocking},
+	Orders:   []string{plan.OrderFirstAttempts, plan.OrderFirstAttempts, plan.OrderNone, plan.OrderThroughRetries, plan.OrderBlocking},
 	Balances: []string{"range", "range", "sticky", "cooperative"},
 	Words: map[string]int{
 		plan.Kill: 3, plan.Restart: 2, plan.Scale: 2, plan.Cut: 2, plan.Stall: 2, plan.Refuse: 4, plan.Late: 2, plan.LostAnswers: 2,
@@ -404,7 +404,7 @@ func (d *Driver) Do(o plan.Word, target string) (heal func(), err error) {
 	return nil, err
 }
 
-// grow gives a topic more partitions. With PerKey redeliver refuses to start until its own topics have as many, so the operator
+// grow gives a topic more partitions. With OrderThroughRetries redeliver refuses to start until its own topics have as many, so the operator
 // raises these, too, and tries again until all have them.
 func (d *Driver) grow(topic string, by int) {
 	n := len(d.cluster.PartitionInfos(topic))
@@ -418,7 +418,7 @@ func (d *Driver) grow(topic string, by int) {
 			continue
 		}
 		for _, s := range d.world.Services {
-			if slices.ContainsFunc(s.Versions, func(v plan.Version) bool { return v.Order == plan.PerKey }) {
+			if slices.ContainsFunc(s.Versions, func(v plan.Version) bool { return v.Order == plan.OrderThroughRetries }) {
 				for _, name := range listed.Names() {
 					if strings.HasPrefix(name, topic+"."+s.Group+".retry") {
 						topics = append(topics, name)

@@ -55,7 +55,7 @@ func (s *service) sarama() *sarama.Config {
 	if s.Service.SkipExisting && s.Service.Way != plan.Wrap {
 		sc.Consumer.Offsets.Initial = sarama.OffsetNewest
 	}
-	if s.Version.Order != plan.PerKey { // it needs a strategy of its own
+	if s.Version.Order != plan.OrderThroughRetries { // it needs a strategy of its own
 		switch s.Service.Balance {
 		case "sticky":
 			sc.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategySticky()}

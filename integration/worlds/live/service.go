@@ -33,14 +33,14 @@ func (p *Process) Policy() redeliver.Policy {
 }
 
 var orders = map[string]redeliver.Order{
-	plan.KeyOrder: redeliver.KeyOrder, plan.Unordered: redeliver.Unordered, plan.Blocking: redeliver.Blocking, plan.PerKey: redeliver.PerKey,
+	plan.OrderFirstAttempts: redeliver.OrderFirstAttempts, plan.OrderNone: redeliver.OrderNone, plan.OrderBlocking: redeliver.OrderBlocking, plan.OrderThroughRetries: redeliver.OrderThroughRetries,
 }
 
 // besideKey is the key of the context of a message in a batch that has another one of its key.
 type besideKey struct{}
 
 // HandleBatch handles the messages of a batch: those of each key one after another, and the keys side by side. keyOf returns the key
-// of a message. With Blocking all are of one key.
+// of a message. With OrderBlocking all are of one key.
 func HandleBatch[M interface {
 	Answer(error) bool
 	Context() context.Context
@@ -48,7 +48,7 @@ func HandleBatch[M interface {
 	ofKey := make(map[string][]M)
 	for i, m := range messages {
 		key := ""
-		if p.Version.Order != plan.Blocking {
+		if p.Version.Order != plan.OrderBlocking {
 			if key = keyOf(m); key == "" {
 				key = fmt.Sprint("without a key ", i)
 			}

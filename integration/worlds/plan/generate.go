@@ -60,7 +60,7 @@ func Generate(seed uint64, v Vocabulary) World {
 	if slices.ContainsFunc(w.Messages, losesPlace) {
 		for _, s := range w.Services { // such a message is one head more
 			for i := range s.Versions {
-				s.Versions[i].Outage = s.Versions[i].Outage && (s.Versions[i].Order != Blocking || w.Topics[0].Partitions == 1 && len(s.Topics) == 1)
+				s.Versions[i].Outage = s.Versions[i].Outage && (s.Versions[i].Order != OrderBlocking || w.Topics[0].Partitions == 1 && len(s.Topics) == 1)
 			}
 		}
 	}
@@ -94,38 +94,38 @@ func (g *generator) service(group string, topics []Topic) Service {
 	s.Static = g.v.Static && s.Way != Wrap && g.oneIn(5)
 	s.SkipExisting = g.v.Skips && g.oneIn(6)
 	order := pick(g, g.v.Orders)
-	for (s.Way == Wrap && order == PerKey) || (s.Way == ConsumeBatch && order == Blocking) {
+	for (s.Way == Wrap && order == OrderThroughRetries) || (s.Way == ConsumeBatch && order == OrderBlocking) {
 		order = pick(g, g.v.Orders)
 	}
 	for range 1 + g.IntN(3) {
 		s.Versions = append(s.Versions, g.version(order, s.Way))
-		if g.oneIn(3) && s.Way == Consume && order != PerKey {
-			order = pick(g, []string{KeyOrder, Unordered, Blocking})
+		if g.oneIn(3) && s.Way == Consume && order != OrderThroughRetries {
+			order = pick(g, []string{OrderFirstAttempts, OrderNone, OrderBlocking})
 			if !slices.Contains(g.v.Orders, order) {
-				order = Unordered
+				order = OrderNone
 			}
 		}
 	}
 	// Three bad messages at the heads of partitions or message groups cannot be told from an outage, and wait for 24 h.
-	// So do the messages that a deploy to Blocking leaves on levels.
+	// So do the messages that a deploy to OrderBlocking leaves on levels.
 	manyHeads := g.v.Broker == "sqs" || g.v.Scale > 1 || slices.ContainsFunc(topics, func(t Topic) bool { return t.Partitions > 2 }) ||
 		slices.ContainsFunc(s.Versions, func(v Version) bool { return v.Order != s.Versions[0].Order })
 	for i := range s.Versions {
-		if v := &s.Versions[i]; v.Order == Blocking && manyHeads {
+		if v := &s.Versions[i]; v.Order == OrderBlocking && manyHeads {
 			v.Outage = false
 		}
 	}
 	return s
 }
 
-// losesPlace reports whether a message may lose its place with Blocking, and wait on a level.
+// losesPlace reports whether a message may lose its place with OrderBlocking, and wait on a level.
 func losesPlace(m Message) bool {
 	return slices.ContainsFunc(m.Script, func(s Step) bool { return s.Answer == Hang || s.Answer == Postpone || s.Answer == Pause })
 }
 
-// detectsOutagesOfHeads reports whether a service looks for outages with Blocking. Its topics must not grow.
+// detectsOutagesOfHeads reports whether a service looks for outages with OrderBlocking. Its topics must not grow.
 func detectsOutagesOfHeads(s Service) bool {
-	return slices.ContainsFunc(s.Versions, func(v Version) bool { return v.Order == Blocking && v.Outage })
+	return slices.ContainsFunc(s.Versions, func(v Version) bool { return v.Order == OrderBlocking && v.Outage })
 }
 
 func (g *generator) version(order string, way Way) Version {
@@ -140,12 +140,12 @@ func (g *generator) version(order string, way Way) Version {
 		if g.v.Scale > 1 {
 			longest = 5 * time.Second
 		}
-		if order == PerKey {
+		if order == OrderThroughRetries {
 			longest = g.scale(30 * time.Second) // all messages of a key wait behind each that fails
 		}
 		d = min(d*time.Duration(1+g.IntN(5)), longest)
 	}
-	if order == Blocking {
+	if order == OrderBlocking {
 		v.Steps = v.Steps[:1]
 	} else if g.oneIn(4) {
 		v.Immediate = g.IntN(v.MaxRetries + 1)
@@ -153,7 +153,7 @@ func (g *generator) version(order string, way Way) Version {
 	if g.oneIn(4) {
 		v.MinInFlight = 1
 	}
-	if order == PerKey && g.oneIn(2) {
+	if order == OrderThroughRetries && g.oneIn(2) {
 		v.MaxWaiting = 5 + g.IntN(50)
 	}
 	if g.oneIn(8) {

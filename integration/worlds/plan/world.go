@@ -66,10 +66,10 @@ const (
 
 // The orders.
 const (
-	KeyOrder  = "KeyOrder"
-	Unordered = "Unordered"
-	Blocking  = "Blocking"
-	PerKey    = "PerKey"
+	OrderFirstAttempts  = "OrderFirstAttempts"
+	OrderNone           = "OrderNone"
+	OrderBlocking       = "OrderBlocking"
+	OrderThroughRetries = "OrderThroughRetries"
 )
 
 // Version is the policy and the limits of one release of a service. Its fields are those of redeliver's Policy and Config.

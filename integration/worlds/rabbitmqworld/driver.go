@@ -29,9 +29,9 @@ var Vocabulary = plan.Vocabulary{
 	Broker: "rabbitmq",
 	Ways:   []plan.Way{plan.Consume, plan.Consume, plan.ConsumeBatch, plan.Router},
 	Origins: []plan.Origin{
-		{Name: quorum, Orders: []string{plan.Unordered, plan.KeyOrder}, Bounds: bounds(plan.Unordered)},
-		{Name: classic, Orders: []string{plan.Unordered}, Bounds: bounds(plan.Unordered)},
-		{Name: single, Orders: []string{plan.PerKey, plan.Blocking}, Bounds: bounds("")},
+		{Name: quorum, Orders: []string{plan.OrderNone, plan.OrderFirstAttempts}, Bounds: bounds(plan.OrderNone)},
+		{Name: classic, Orders: []string{plan.OrderNone}, Bounds: bounds(plan.OrderNone)},
+		{Name: single, Orders: []string{plan.OrderThroughRetries, plan.OrderBlocking}, Bounds: bounds("")},
 	},
 	Words: map[string]int{
 		plan.Kill: 3, plan.Restart: 2, plan.Scale: 2, plan.Cut: 2, plan.Stall: 2, plan.Refuse: 4, plan.Late: 2, plan.LostAnswers: 2,

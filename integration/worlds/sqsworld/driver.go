@@ -23,10 +23,10 @@ var Vocabulary = plan.Vocabulary{
 	Broker: "sqs",
 	Ways:   []plan.Way{plan.Consume, plan.Consume, plan.ConsumeBatch, plan.Router},
 	Origins: []plan.Origin{
-		{Name: "orders", Orders: []string{plan.Unordered}, Bounds: plan.Bounds{Order: plan.Unordered, Pause: handIn}},
+		{Name: "orders", Orders: []string{plan.OrderNone}, Bounds: plan.Bounds{Order: plan.OrderNone, Pause: handIn}},
 		{
-			Name: "orders.fifo", Orders: []string{plan.PerKey, plan.KeyOrder, plan.Unordered, plan.Blocking},
-			Bounds: plan.Bounds{Order: plan.PerKey, ForgetsAttempts: true, Pause: handIn},
+			Name: "orders.fifo", Orders: []string{plan.OrderThroughRetries, plan.OrderFirstAttempts, plan.OrderNone, plan.OrderBlocking},
+			Bounds: plan.Bounds{Order: plan.OrderThroughRetries, ForgetsAttempts: true, Pause: handIn},
 		},
 	},
 	Words: map[string]int{

@@ -149,9 +149,9 @@ type From uint8
 
 // The values of From. A driver whose readers hide messages is not asked for End.
 const (
-	Start From = iota // at the oldest message
-	End               // after the present last message: the reader returns only later ones
-	Tail              // at least TailSize messages before the end of each partition, where that is cheap; otherwise Start
+	FromStart From = iota // at the oldest message
+	FromEnd               // after the present last message: the reader returns only later ones
+	FromTail              // at least TailSize messages before the end of each partition, where that is cheap; otherwise Start
 )
 
 // TailSize is the least number of records that a reader from Tail reads of each partition.

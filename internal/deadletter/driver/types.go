@@ -83,15 +83,17 @@ type Outcome string
 
 // The outcomes. With the first three the message leaves the DLQ. With the others it stays.
 const (
-	Replayed Outcome = "replayed" // a copy is confirmed for its group
-	Edited   Outcome = "edited"   // an edited copy is confirmed for its group
-	Purged   Outcome = "purged"   // somebody removed it
-	Skipped  Outcome = "skipped"  // was replayed too often already
-	Refused  Outcome = "refused"  // has a Mismatch, or the broker refused it
+	OutcomeReplayed Outcome = "replayed" // a copy is confirmed for its group
+	OutcomeEdited   Outcome = "edited"   // an edited copy is confirmed for its group
+	OutcomePurged   Outcome = "purged"   // somebody removed it
+	OutcomeSkipped  Outcome = "skipped"  // was replayed too often already
+	OutcomeRefused  Outcome = "refused"  // has a Mismatch, or the broker refused it
 )
 
 // LeavesDLQ reports whether the message is no longer in the DLQ.
-func (o Outcome) LeavesDLQ() bool { return o == Replayed || o == Edited || o == Purged }
+func (o Outcome) LeavesDLQ() bool {
+	return o == OutcomeReplayed || o == OutcomeEdited || o == OutcomePurged
+}
 
 // Info describes a DLQ.
 type Info struct {

@@ -39,7 +39,7 @@ func (c *Changes) Addf(change redeliver.Change, err error, format string, args .
 func (g *Guard) Init(policy *redeliver.Policy) {
 	p := policy.WithDefaults()
 	if p.Outage.On() {
-		g.outage = newOutage(p.Outage, p.Order == redeliver.Blocking, &g.Changes)
+		g.outage = newOutage(p.Outage, p.Order == redeliver.OrderBlocking, &g.Changes)
 		g.breakers = append(g.breakers, &g.outage.breaker)
 	}
 	if p.DeadLetterRate.On() {

@@ -104,7 +104,7 @@ func (o *outage) unreached(f *Failure, now time.Duration) {
 }
 
 // isToBlame reports whether a message may be the cause of its failure, although the handler's program does not seem to be there: the
-// program was there since the message failed in that way before, or only this message is left to probe with. With Blocking the
+// program was there since the message failed in that way before, or only this message is left to probe with. With OrderBlocking the
 // heads of a few partitions may be left.
 func (o *outage) isToBlame(f *Failure) bool {
 	return o.wasThereSince(f.Before) || o.failedProbes[f.ID] >= maxSameProbe && (len(o.failedProbes) == 1 || o.blocking && len(o.failedProbes) < o.minKeys)

@@ -309,13 +309,13 @@ func TestFewBadMessagesThatTakeTurnsEndAnOutage(t *testing.T) {
 	}
 }
 
-// With Blocking, bad messages at the heads of several partitions do not wait forever for a program that seems not to be there.
+// With OrderBlocking, bad messages at the heads of several partitions do not wait forever for a program that seems not to be there.
 func TestHeadsThatTakeTurnsAreToBlame(t *testing.T) {
-	for name, blocking := range map[string]bool{"Blocking": true, "KeyOrder": false} {
+	for name, blocking := range map[string]bool{"OrderBlocking": true, "OrderFirstAttempts": false} {
 		var g Guard
 		policy := redeliver.Policy{Outage: threeKeys()}
 		if blocking {
-			policy.Order = redeliver.Blocking
+			policy.Order = redeliver.OrderBlocking
 		}
 		g.Init(&policy)
 		blamed := false

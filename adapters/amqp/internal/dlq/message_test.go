@@ -111,7 +111,7 @@ func (c fileClaim) Save(context.Context, deadletter.Task) error { return nil }
 func (c fileClaim) Release(context.Context) error               { return nil }
 
 func (c fileClaim) Requested(context.Context, string) (deadletter.Request, error) {
-	return deadletter.NoRequest, nil
+	return deadletter.RequestNone, nil
 }
 
 func (c fileClaim) Add(_ context.Context, msgs []*deadletter.Message) []error {

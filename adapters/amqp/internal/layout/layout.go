@@ -138,7 +138,7 @@ func New(opt Options) *Layout {
 
 // Ordered reports whether a policy keeps the order of messages.
 func Ordered(p redeliver.Policy) bool {
-	return p.Order == redeliver.Blocking || p.Order == redeliver.PerKey
+	return p.Order == redeliver.OrderBlocking || p.Order == redeliver.OrderThroughRetries
 }
 
 // Ordered reports whether the queue's policy is ordered.

@@ -39,7 +39,7 @@ func TestExistingRetentionOfADLQIsKept(t *testing.T) {
 
 // A roll-back or a roll-forward meets queues with and without the arguments that only protect. A broker may not know them.
 func TestQueuesWithoutWishedArgumentsAreAccepted(t *testing.T) {
-	l := layout.New(layout.Options{Queue: "orders", Policy: redeliver.Policy{Order: redeliver.Blocking}.WithDefaults()})
+	l := layout.New(layout.Options{Queue: "orders", Policy: redeliver.Policy{Order: redeliver.OrderBlocking}.WithDefaults()})
 	const none, invalid = "inequivalent arg 'x-overflow' for queue 'q' in vhost '/': received the value 'reject-publish' of type 'longstr' but current is none", "invalid arg '%s' for queue 'q' in vhost '/': unknown"
 	for reason, want := range map[string]map[layout.Kind]bool{
 		none:                                      {layout.DeadQueue: true, layout.PlaceQueue: true},

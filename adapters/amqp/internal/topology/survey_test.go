@@ -48,12 +48,12 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 		},
 		"limit of RabbitMQ 4 without a dead-letter exchange, where messages keep their places": {
 			api:     amqptest.API{Version: "4.0.5", Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-single-active-consumer", true), nil)}},
-			change:  func(c *layout.Options) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
+			change:  func(c *layout.Options) { c.Policy = redeliver.Policy{Order: redeliver.OrderBlocking} },
 			refused: "queue orders is delivery-limit=20 by RabbitMQ 4's default: drops",
 		},
 		"a high limit without a dead-letter exchange, where messages keep their places": {
 			api:    amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.With(amqptest.Quorum, "x-single-active-consumer", true), "x-delivery-limit", 1000), nil)}},
-			change: func(c *layout.Options) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
+			change: func(c *layout.Options) { c.Policy = redeliver.Policy{Order: redeliver.OrderBlocking} },
 			noted:  "orders has delivery-limit=1000 by argument and drops messages that come back more often, also after lost connections",
 		},
 		"no limit on RabbitMQ 4 by -1": {
@@ -134,26 +134,26 @@ func TestSurveyProblemsAndNotes(t *testing.T) {
 			api:   amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-single-active-consumer", true), nil)}},
 			noted: "orders has a single active consumer",
 		},
-		"several consumers with Blocking": {
+		"several consumers with OrderBlocking": {
 			api:     amqptest.API{Queues: []amqptest.Fields{fine}},
-			change:  func(c *layout.Options) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
-			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is Blocking",
+			change:  func(c *layout.Options) { c.Policy = redeliver.Policy{Order: redeliver.OrderBlocking} },
+			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is OrderBlocking",
 		},
-		"several consumers with PerKey": {
+		"several consumers with OrderThroughRetries": {
 			api: amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.With(amqptest.Quorum, "x-single-active-consumer", false), nil)}},
 			change: func(c *layout.Options) {
-				c.Policy = redeliver.Policy{Order: redeliver.PerKey}
+				c.Policy = redeliver.Policy{Order: redeliver.OrderThroughRetries}
 			},
-			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is PerKey",
+			refused: "queue orders is without a single active consumer: must have the argument x-single-active-consumer=true where the Order is OrderThroughRetries",
 		},
-		"a single active consumer with Blocking": {
+		"a single active consumer with OrderBlocking": {
 			api:    amqptest.API{Queues: []amqptest.Fields{amqptest.QueueAnswer("orders", amqptest.Fields{"x-single-active-consumer": true}, nil)}},
-			change: func(c *layout.Options) { c.Policy = redeliver.Policy{Order: redeliver.Blocking} },
+			change: func(c *layout.Options) { c.Policy = redeliver.Policy{Order: redeliver.OrderBlocking} },
 		},
 		"a queue that will be created for one consumer": {
 			api: amqptest.API{},
 			change: func(c *layout.Options) {
-				c.Policy = redeliver.Policy{Order: redeliver.Blocking}
+				c.Policy = redeliver.Policy{Order: redeliver.OrderBlocking}
 				c.QueueArgs = amqp091.Table{}
 			},
 		},

@@ -177,17 +177,17 @@ func (f *Follower) update(now time.Time) {
 			continue
 		}
 		detail := fmt.Sprintf("%s by %s: %s", cmd.ID, cmd.Who, cmd.Why)
-		if cmd.Kind == deadletter.ReleaseWaiting && f.sub.Policy.Order == redeliver.PerKey {
+		if cmd.Kind == deadletter.CommandRelease && f.sub.Policy.Order == redeliver.OrderThroughRetries {
 			f.sub.EmitChange(redeliver.ChangeCommandIgnored, detail, ErrPerKeyRelease)
 			continue
 		}
 		change := redeliver.ChangeReleased
-		if cmd.Kind == deadletter.CancelWaiting {
+		if cmd.Kind == deadletter.CommandCancel {
 			change = redeliver.ChangeCancelled
 		}
 		f.sub.EmitChange(change, detail, nil)
 	}
 }
 
-// ErrPerKeyRelease is the error of a release with the order PerKey.
-var ErrPerKeyRelease = errors.New("kafka: the order of the policy is PerKey: a message may run only when it is the first of its key, so nothing is released")
+// ErrPerKeyRelease is the error of a release with the order OrderThroughRetries.
+var ErrPerKeyRelease = errors.New("kafka: the order of the policy is OrderThroughRetries: a message may run only when it is the first of its key, so nothing is released")

@@ -24,8 +24,8 @@ func TestCommandLogReadsCommandsAndForgetsDeletedOnes(t *testing.T) {
 	var b log
 	var given []*topiclog.Record
 	for _, c := range []deadletter.Command{
-		{Kind: deadletter.CancelWaiting, Who: "ann", Why: "test", Everything: true},
-		{Kind: deadletter.ReleaseWaiting, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: []string{"1h"}}},
+		{Kind: deadletter.CommandCancel, Who: "ann", Why: "test", Everything: true},
+		{Kind: deadletter.CommandRelease, Who: "ann", Why: "test", Filter: deadletter.WaitingFilter{Levels: []string{"1h"}}},
 	} {
 		c, err := deadletter.NewCommand(c)
 		if err != nil {
@@ -36,7 +36,7 @@ func TestCommandLogReadsCommandsAndForgetsDeletedOnes(t *testing.T) {
 	for _, r := range append(given, given...) {
 		b.apply(r)
 	}
-	if len(b.commands) != 2 || b.commands[0].Kind != deadletter.CancelWaiting || b.refused != nil {
+	if len(b.commands) != 2 || b.commands[0].Kind != deadletter.CommandCancel || b.refused != nil {
 		t.Errorf("%+v", b)
 	}
 	for _, r := range given {
@@ -57,7 +57,7 @@ func TestCommandLogTrustsTheEarliestClock(t *testing.T) {
 		"theirs is behind":  {now.Add(-time.Minute), now, now.Add(-time.Minute)},
 		"the broker's, too": {now.Add(time.Hour), now.Add(time.Hour), time.Now()},
 	} {
-		c := deadletter.Command{ID: "7", Kind: deadletter.ReleaseWaiting, Everything: true, Created: at.claim, Expires: now.Add(time.Hour)}
+		c := deadletter.Command{ID: "7", Kind: deadletter.CommandRelease, Everything: true, Created: at.claim, Expires: now.Add(time.Hour)}
 		r := asRecord(t, c)
 		r.Time = at.broker
 		read, err := readCommand("7", r)

@@ -16,7 +16,7 @@ type Set struct{ all []deadletter.Command }
 // It returns 0 if nothing is released.
 func (s *Set) Released(level time.Duration) (writtenBy int64) {
 	for i := range s.all {
-		if cmd := &s.all[i]; cmd.Kind == deadletter.ReleaseWaiting && cmd.Filter.MatchLevel(level) {
+		if cmd := &s.all[i]; cmd.Kind == deadletter.CommandRelease && cmd.Filter.MatchLevel(level) {
 			writtenBy = max(writtenBy, cmd.Created.UnixMilli())
 		}
 	}
@@ -29,7 +29,7 @@ func (s *Set) FindCancel(m *driver.Message[*sarama.ConsumerMessage], written int
 	var seen *deadletter.Message
 	for i := range s.all {
 		cmd := &s.all[i]
-		if cmd.Kind != deadletter.CancelWaiting {
+		if cmd.Kind != deadletter.CommandCancel {
 			continue
 		}
 		if seen == nil {

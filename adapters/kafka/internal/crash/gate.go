@@ -203,7 +203,7 @@ func (g *Gate) isIdle() bool {
 func (g *Gate) Begin(m *message) engine.Admission {
 	hadTurn := m.Alone
 	m.Alone = false
-	if m.Step != driver.Handle || !g.counted {
+	if m.Step != driver.StepHandle || !g.counted {
 		return engine.Begins // no handler sees it
 	}
 	if g.unrestricted && len(g.meta.Suspects) == 0 {
@@ -213,7 +213,7 @@ func (g *Gate) Begin(m *message) engine.Admission {
 	crashes, suspected := g.meta.Suspects[offset]
 	switch {
 	case suspected && crashes >= g.sub.Policy.MaxCrashes:
-		m.Step, m.Err = driver.DeadLetter, &redeliver.CrashedError{Crashes: crashes}
+		m.Step, m.Err = driver.StepDeadLetter, &redeliver.CrashedError{Crashes: crashes}
 		return engine.Begins
 	case g.unwritable && hadTurn:
 		g.partition.Post(func() {}) // it must ask again, because now it needs a slot
@@ -259,7 +259,7 @@ func (g *Gate) Ended(m *message, how engine.EndingKind) {
 	if !g.counted {
 		return
 	}
-	if m.Step == driver.Handle {
+	if m.Step == driver.StepHandle {
 		g.running--
 		g.HandlerEnded(m)
 	}

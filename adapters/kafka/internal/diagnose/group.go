@@ -14,18 +14,18 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// perKeyData is what a member with the order PerKey announces to its group: nothing can be released then.
-const perKeyData = "redeliver PerKey"
+// perKeyData is what a member with the order OrderThroughRetries announces to its group: nothing can be released then.
+const perKeyData = "redeliver OrderThroughRetries"
 
 // UserData returns what a member of a policy announces to its group.
 func UserData(policy redeliver.Policy) []byte {
-	if policy.Order == redeliver.PerKey {
+	if policy.Order == redeliver.OrderThroughRetries {
 		return []byte(perKeyData)
 	}
 	return nil
 }
 
-// IsPerKey reports whether a member that reads the origin announces the order PerKey.
+// IsPerKey reports whether a member that reads the origin announces the order OrderThroughRetries.
 func IsPerKey(found *sarama.GroupDescription, origin string) bool {
 	for _, m := range found.Members {
 		meta, err := m.GetMemberMetadata()

@@ -54,7 +54,7 @@ func (s *session) Open(ctx context.Context, from deadletter.From) (driver.Reader
 		return nil, err
 	}
 	r := &reader{q: q, buffer: scanBuffer{headers: make([]deadletter.Header, 0, 8)}}
-	if from == deadletter.Start && s.claims { // a scan that begins elsewhere does not see all records
+	if from == deadletter.FromStart && s.claims { // a scan that begins elsewhere does not see all records
 		r.session = s
 		ids, err := cluster.Call(ctx, func() (cluster.TopicIDs, error) { return q.Admin.TopicIDs(q.Where.DLQ) })
 		if err != nil {
@@ -71,10 +71,10 @@ func (s *session) Open(ctx context.Context, from deadletter.From) (driver.Reader
 			s.startPartition(p, start)
 		}
 		switch from {
-		case deadletter.Start:
-		case deadletter.End:
+		case deadletter.FromStart:
+		case deadletter.FromEnd:
 			start = end
-		case deadletter.Tail:
+		case deadletter.FromTail:
 			start = max(start, end-driver.TailSize)
 		}
 		r.parts = append(r.parts, logPart{partition: p, seen: start, next: start, end: end})

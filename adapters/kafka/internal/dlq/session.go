@@ -120,7 +120,7 @@ func spansOf(msgs []*deadletter.Message) (all []partitionSpan, err error) {
 				continue
 			}
 		}
-		all = append(all, partitionSpan{p.partition, removedSpan{From: p.from, Through: p.offset, First: p.at, Last: max(p.at, p.until), Outcome: deadletter.Replayed}})
+		all = append(all, partitionSpan{p.partition, removedSpan{From: p.from, Through: p.offset, First: p.at, Last: max(p.at, p.until), Outcome: deadletter.OutcomeReplayed}})
 	}
 	return all, nil
 }

@@ -96,7 +96,7 @@ func (g *Gate) Begin(m *message, c *Copy, roomy bool) engine.Admission {
 		return engine.Begins
 	case !c.parkUntil.IsZero():
 		return g.park(m, c, c.parkUntil)
-	case m.Step != driver.Handle:
+	case m.Step != driver.StepHandle:
 		if g.queues.dropStale(c) {
 			return engine.Outdated
 		}
@@ -129,7 +129,7 @@ func (g *Gate) park(m *message, c *Copy, until time.Time) engine.Admission {
 	g.lane.Codec.State(m, st)
 	st.Due = until
 	c.mustPark = true
-	m.Step, m.State = driver.Hop, st
+	m.Step, m.State = driver.StepHop, st
 	return engine.Begins
 }
 
@@ -145,7 +145,7 @@ func (g *Gate) Ended(m *message, c *Copy, how engine.Ending) {
 		delete(g.waiting, c)
 		g.queues.deadLetter(c)
 	case engine.Moved:
-		if m.Step == driver.Handle || c.mustPark {
+		if m.Step == driver.StepHandle || c.mustPark {
 			g.queues.park(c, how.State.Attempts, how.State.Due)
 			return
 		}

@@ -17,7 +17,7 @@ func TestAnExpiredMessageLeavesItsKeyQueue(t *testing.T) {
 	t.Parallel()
 	expire := func(t *testing.T, k *Gate, m *message, c *Copy) {
 		t.Helper()
-		m.Step = driver.DeadLetter
+		m.Step = driver.StepDeadLetter
 		if admission := k.Begin(m, c, false); admission != engine.Begins {
 			t.Fatalf("the expired message was answered %v", admission)
 		}
@@ -54,7 +54,7 @@ func TestAnExpiredMessageLeavesItsKeyQueue(t *testing.T) {
 			before(t, k, l)
 			behind := firstOfKey(2)
 			c := k.PlaceFirst(behind)
-			if admission := k.Begin(behind, c, false); admission != engine.Begins || behind.Step != driver.Handle {
+			if admission := k.Begin(behind, c, false); admission != engine.Begins || behind.Step != driver.StepHandle {
 				t.Errorf("the message behind it was answered %v, step %v", admission, behind.Step)
 			}
 			k.Ended(behind, c, engine.Ending{Kind: engine.Acked})

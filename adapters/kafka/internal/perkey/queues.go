@@ -1,4 +1,4 @@
-// Package perkey keeps the order of keys over failures (redeliver.PerKey).
+// Package perkey keeps the order of keys over failures (redeliver.OrderThroughRetries).
 //
 // There is one rule: a record may run only if all records of its key with lower offsets in its origin partition are
 // settled. The rule holds wherever these records are, and in whichever order they arrive. So duplicates after a crash

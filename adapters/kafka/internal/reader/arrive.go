@@ -47,7 +47,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 		rec.Partition, rec.Offset = st.Source.Partition, st.Source.Offset
 	}
 	if stay.Publish {
-		w.lastStep = driver.Publish
+		w.lastStep = driver.StepPublish
 	}
 	m.State, m.Retry, m.Displaced, m.Until, m.Step = st, true, true, stay.Until, w.lastStep
 	rest := st.Due.Sub(stay.Until)
@@ -56,7 +56,7 @@ func (s *source) parseWaiting(m *driver.Message[*sarama.ConsumerMessage]) {
 		// Only jitter is left. The record waits here if there is room, because it would wait as long after a hop.
 		m.Until = st.Due
 	case stay.Hops:
-		m.Step = driver.Hop
+		m.Step = driver.StepHop
 	}
 	if w.isReleased(s.released) {
 		s.makeDue(m, w, time.Now())
@@ -111,7 +111,7 @@ func (s *source) makeDue(m *driver.Message[*sarama.ConsumerMessage], w *waitStat
 // applyReleases makes due the lane's messages that a new command releases.
 func (s *source) applyReleases() {
 	if s.keys != nil {
-		return // PerKey must keep the order of keys
+		return // OrderThroughRetries must keep the order of keys
 	}
 	previous := s.released
 	s.released = s.r.commands.Current().Released(s.level)

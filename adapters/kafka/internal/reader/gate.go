@@ -20,10 +20,10 @@ func (s *source) Begin(m *driver.Message[*sarama.ConsumerMessage]) engine.Admiss
 			return admission
 		}
 	}
-	if s.onLevel && (s.keys == nil || m.Step == driver.Handle) { // a message that its key makes hop is not due
+	if s.onLevel && (s.keys == nil || m.Step == driver.StepHandle) { // a message that its key makes hop is not due
 		now := time.Now()
 		if cmd := s.r.commands.Current().FindCancel(m, s.records.At(m.Seq).waiting.written, s.level, now); cmd != nil {
-			m.Step, m.Err = driver.DeadLetter, cmd.Cancelled()
+			m.Step, m.Err = driver.StepDeadLetter, cmd.Cancelled()
 		}
 	}
 	admission := s.progress.Begin(m)

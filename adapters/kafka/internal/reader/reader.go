@@ -10,7 +10,7 @@
 //	claimmeta.go, believe.go, keyqueues.go  a partition is claimed with the state that its last owner left
 //	source.go, arrive.go                    a record arrives, or was settled before
 //	gate.go                                 may it begin now?
-//	  internal/perkey                         its key (PerKey)
+//	  internal/perkey                         its key (OrderThroughRetries)
 //	  internal/commands                       commands
 //	  internal/crash                          did it crash the last owner?
 //	internal/record/codec.go                the handler and the policy see it
@@ -51,7 +51,7 @@ type Config struct {
 	Owner          string        // the client's name in commit metadata
 	SkipsExisting  bool          // a new group reads only records of the origin that are written after its start
 	SpringHeaders  bool          // dead letters have Spring's headers, too
-	MaxWaiting     int           // messages that may wait at a time with the order PerKey
+	MaxWaiting     int           // messages that may wait at a time with the order OrderThroughRetries
 	DrainTimeout   time.Duration // of a lane, when the reader ends or has lost its session
 	RebalanceDrain time.Duration // the same at a rebalance
 	CutAdvice      string        // what to set if RebalanceDrain is too short
@@ -109,7 +109,7 @@ func (r *Reader) codec() record.Codec {
 	return record.Codec{Origin: r.Layout.Origin, Group: r.Layout.Group, Unmarshaler: r.Unmarshaler}
 }
 
-func (r *Reader) isPerKey() bool { return r.Layout.Policy.Order == redeliver.PerKey }
+func (r *Reader) isPerKey() bool { return r.Layout.Policy.Order == redeliver.OrderThroughRetries }
 
 // Close closes the group of a reader that does not run.
 func (r *Reader) Close() { _ = r.Group.Close() } // it has not joined

@@ -29,7 +29,7 @@ type Session struct {
 	closing  context.Context
 	hurry    context.Context // set by Setup; ends when the session ends, and not because of a rebalance
 	endHurry context.CancelFunc
-	keys     perkey.Session // used only if the Order is PerKey
+	keys     perkey.Session // used only if the Order is OrderThroughRetries
 
 	mu    sync.Mutex
 	metas map[string]map[int32]claimMeta // read by Setup; each lane removes its own

@@ -54,7 +54,7 @@ type source struct {
 	resumeTimer *time.Timer             // resumes the partition when lastDue is near
 	records     settle.Ring[recordInfo] // numbered as in progress
 	released    int64                   // messages written by this time (Unix milliseconds) are due
-	keys        *perkey.Gate            // nil unless the Order is PerKey
+	keys        *perkey.Gate            // nil unless the Order is OrderThroughRetries
 	spanFull    bool                    // messages wait because they are too far ahead of the lowest unsettled one
 }
 
@@ -137,9 +137,9 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 		rec.Headers = record.CutHeaders(rec.Headers)
 	}
 	switch order := s.r.Sub.Policy.Order; {
-	case order == redeliver.Unordered:
-	case order == redeliver.PerKey && (s.onLevel || !s.r.Sub.HasBatches()): // see package perkey
-	case order == redeliver.Blocking && !s.onLevel:
+	case order == redeliver.OrderNone:
+	case order == redeliver.OrderThroughRetries && (s.onLevel || !s.r.Sub.HasBatches()): // see package perkey
+	case order == redeliver.OrderBlocking && !s.onLevel:
 		m.Key = 1
 	case rec.Key != nil:
 		// If two keys have one hash, they run one after another, which does no harm.

@@ -39,11 +39,11 @@ func (s *store) Truncates() bool { return true }
 // Write implements [driver.Store]. The reader of the retry topic holds messages whose wait is too short for a level.
 func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*sarama.ConsumerMessage], st *redeliver.State, done driver.Done) {
 	switch to {
-	case driver.Level:
+	case driver.PlaceLevel:
 		now := time.Now()
 		topic, needsRung := s.layout.TopicFor(st.Due, now)
 		// Due times are rounded up to the millisecond. The total wait of a hop was checked when it was scheduled.
-		if wait := st.Due.Sub(now); wait-time.Millisecond > s.layout.MaxWait && m.Step != driver.Hop {
+		if wait := st.Due.Sub(now); wait-time.Millisecond > s.layout.MaxWait && m.Step != driver.StepHop {
 			done.Confirmed(topic, &redeliver.UnschedulableError{Wait: wait, Max: s.layout.MaxWait})
 			return
 		}
@@ -51,11 +51,11 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*s
 			s.requestRungs()
 		}
 		s.writeRecord(ctx, topic, m.Record, st, true, nil, done)
-	case driver.DLQ:
+	case driver.PlaceDLQ:
 		s.writeDeadLetter(ctx, m.Record, st, done)
-	case driver.Topic:
+	case driver.PlaceTopic:
 		s.writeRecord(ctx, s.layout.Origin, m.Record, nil, false, nil, publishDone{done})
-	case driver.Suspects:
+	case driver.PlaceSuspects:
 		done.Confirmed("", errors.New("kafka: suspects wait where they are"))
 	}
 }

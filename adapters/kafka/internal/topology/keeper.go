@@ -206,7 +206,7 @@ func (k *Keeper) listTopics() (map[string]*sarama.TopicMetadata, error) {
 }
 
 // keepEqualPartitions drops and reports levels with another number of partitions than the origin if the order is
-// PerKey.
+// OrderThroughRetries.
 func (k *Keeper) keepEqualPartitions(levels []time.Duration, existing map[string]*sarama.TopicMetadata) []time.Duration {
 	l := k.layout
 	if !l.isPerKey() {
@@ -262,14 +262,14 @@ func (k *Keeper) EqualizePartitions(ctx context.Context, topics []string) error 
 }
 
 func (l *Layout) unequalPartitions(topic string, n, want int) error {
-	return fmt.Errorf("kafka: topic %s has %d partitions and %s has %d: the order PerKey needs equal numbers. %s", topic, n, l.Origin, want, equalizeHint(n, want))
+	return fmt.Errorf("kafka: topic %s has %d partitions and %s has %d: the order OrderThroughRetries needs equal numbers. %s", topic, n, l.Origin, want, equalizeHint(n, want))
 }
 
-// equalizeHint says how a topic with n partitions gets want. Kafka removes no partitions, and with the order PerKey the
+// equalizeHint says how a topic with n partitions gets want. Kafka removes no partitions, and with the order OrderThroughRetries the
 // messages of such a topic are not read.
 func equalizeHint(n, want int) string {
 	if n < want {
 		return "Raise them (kafka-topics --alter --partitions)"
 	}
-	return "Partitions cannot be removed. Run all members with the order KeyOrder until the topic is empty, then delete it, and start with PerKey again"
+	return "Partitions cannot be removed. Run all members with the order OrderFirstAttempts until the topic is empty, then delete it, and start with OrderThroughRetries again"
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// After a restore another broker may list the topics, and not know all of them. A member with PerKey used to panic.
+// After a restore another broker may list the topics, and not know all of them. A member with OrderThroughRetries used to panic.
 func TestARestoreOnABrokerThatDoesNotKnowTheOriginIsAnError(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 	if err != nil {
@@ -36,7 +36,7 @@ func TestARestoreOnABrokerThatDoesNotKnowTheOriginIsAnError(t *testing.T) {
 		return req.ResponseKind(), nil, m.Topics == nil && lists.Add(1) == 2
 	})
 	k := NewKeeper(&Provisioner{Admin: cluster.Admin{Client: client, Sarama: admin}}, &Layout{
-		Origin: "orders", Group: "billing", Policy: redeliver.Policy{Order: redeliver.PerKey}.WithDefaults(),
+		Origin: "orders", Group: "billing", Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries}.WithDefaults(),
 		Topics: []Topic{{Name: "orders.billing.retry", Kind: Retry, Partitions: 1, Replicas: 1}},
 	}, &engine.Subscription{}, func(what string, _ redeliver.Change, _ string, err error) { t.Errorf("%s: %v", what, err) })
 	if _, err := k.CheckTopics(); err == nil || lists.Load() != 2 {

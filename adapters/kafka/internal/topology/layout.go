@@ -151,7 +151,7 @@ func (l *Layout) addTopics(cfg Config, existing map[string]*sarama.TopicMetadata
 	l.Control.Exists = existing[l.Control.Name] != nil
 }
 
-func (l *Layout) isPerKey() bool { return l.Policy.Order == redeliver.PerKey }
+func (l *Layout) isPerKey() bool { return l.Policy.Order == redeliver.OrderThroughRetries }
 
 // partitionCount returns the number of our partitions that the policy needs, rungs included. Existing topics may have
 // more from a newer configuration, which must not refuse a roll-back.
@@ -223,7 +223,7 @@ func (l *Layout) check(cfg Config, settings map[string]map[string]string) error 
 		ps.Add("MaxPartitions", cfg.MaxPartitions, fmt.Sprintf("subscription %s of group %s needs %d partitions of its own; raise MaxPartitions if that is meant, or set %s", l.Origin, l.Group, n, fewer))
 	}
 	if l.isPerKey() && cfg.RetryPartitions > 0 && int32(cfg.RetryPartitions) != l.Partitions {
-		ps.Add("RetryPartitions", cfg.RetryPartitions, fmt.Sprintf("must be 0, or %d, as %s has: its Order is PerKey", l.Partitions, l.Origin))
+		ps.Add("RetryPartitions", cfg.RetryPartitions, fmt.Sprintf("must be 0, or %d, as %s has: its Order is OrderThroughRetries", l.Partitions, l.Origin))
 	}
 	for i := range l.Topics {
 		t := &l.Topics[i]
@@ -235,7 +235,7 @@ func (l *Layout) check(cfg Config, settings map[string]map[string]string) error 
 			found = &l.Unfit
 		}
 		if l.isPerKey() && t.Waits() && t.Partitions != l.Partitions {
-			rule := fmt.Sprintf("must be %d, as %s has: its Order is PerKey. %s", l.Partitions, l.Origin, equalizeHint(int(t.Partitions), int(l.Partitions)))
+			rule := fmt.Sprintf("must be %d, as %s has: its Order is OrderThroughRetries. %s", l.Partitions, l.Origin, equalizeHint(int(t.Partitions), int(l.Partitions)))
 			if t.Old {
 				rule += "; until then it is not read"
 			}

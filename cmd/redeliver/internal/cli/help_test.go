@@ -95,20 +95,20 @@ func TestDidYouMean(t *testing.T) {
 		"waiting cancle":             `Did you mean cancel?`,
 		"dlq replay x --dryrun":      "unknown flag --dryrun. Did you mean --dry-run?",
 		"dlq show x --reason timout": "Did you mean timeout?",
-		"plan --topic t --order Perkey --broker kafka://h:1 --output jsn": "Did you mean json",
-		"plan --topic t --order Blockin":                                  "Did you mean Blocking?",
-		"dlq frobnicate":                                                  `unknown command "frobnicate" for "redeliver dlq"` + "\n",
-		"list":                                                            `unknown command "list" for "redeliver". Did you mean dlq list or waiting list?`,
-		"help dlg":                                                        `unknown command "dlg" for "redeliver". Did you mean dlq?`,
-		"help dlq lst":                                                    `unknown command "lst" for "redeliver dlq". Did you mean list?`,
-		"help version x":                                                  `unexpected argument "x"`,
-		"completion zhs":                                                  "must be one of bash, fish, powershell, zsh. Did you mean zsh?",
-		"completion":                                                      "this command takes the name of a shell",
-		"version --color blue":                                            `--color is "blue": must be one of auto, always, never`,
-		"top --every 5":                                                   `--every is "5": must be a duration such as 90s or 2h`,
-		"top --count few":                                                 `--count is "few": must be a whole number`,
-		"dlq replay --canary a":                                           `--canary is "a": must be whole numbers such as 1,10,100`,
-		"plan --levels 1,2":                                               `--levels is "1,2": must be durations such as 10s,1m,1h`,
+		"plan --topic t --order trough-retries --broker kafka://h:1 --output jsn": "Did you mean json",
+		"plan --topic t --order blockin":                                          "Did you mean blocking?",
+		"dlq frobnicate":                                                          `unknown command "frobnicate" for "redeliver dlq"` + "\n",
+		"list":                                                                    `unknown command "list" for "redeliver". Did you mean dlq list or waiting list?`,
+		"help dlg":                                                                `unknown command "dlg" for "redeliver". Did you mean dlq?`,
+		"help dlq lst":                                                            `unknown command "lst" for "redeliver dlq". Did you mean list?`,
+		"help version x":                                                          `unexpected argument "x"`,
+		"completion zhs":                                                          "must be one of bash, fish, powershell, zsh. Did you mean zsh?",
+		"completion":                                                              "this command takes the name of a shell",
+		"version --color blue":                                                    `--color is "blue": must be one of auto, always, never`,
+		"top --every 5":                                                           `--every is "5": must be a duration such as 90s or 2h`,
+		"top --count few":                                                         `--count is "few": must be a whole number`,
+		"dlq replay --canary a":                                                   `--canary is "a": must be whole numbers such as 1,10,100`,
+		"plan --levels 1,2":                                                       `--levels is "1,2": must be durations such as 10s,1m,1h`,
 	} {
 		call{}.run(t, strings.Fields(args)...).want(t, 2, says)
 	}
@@ -117,7 +117,7 @@ func TestDidYouMean(t *testing.T) {
 func TestEnumerationsAreCompleted(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"plan --order ":             "KeyOrder\nUnordered\nBlocking\nPerKey\n:4\n",
+		"plan --order ":             "first-attempts\nnone\nblocking\nthrough-retries\n:4\n",
 		"plan --backoff ":           "exponential:1s,60s\nfixed:10s\nsteps:10s,1m,1h\nrocketmq\n:4\n",
 		"plan --for ":               "consumer\noperator\n:4\n",
 		"dlq replay --reason ":      "exhausted\npermanent\nexpired\nundecodable\ntimeout\npanic\ncrashed\ninvalidated\nrejected\nunschedulable\n:4\n",
@@ -132,7 +132,7 @@ func TestEnumerationsAreCompleted(t *testing.T) {
 		"help wait":                 "waiting\tInspect, release and cancel messages that wait for a retry\n:4\n",
 		"version ":                  ":4\n",
 		"run --exec -- ":            ":0\n",
-		"waiting list --order ":     "KeyOrder\nUnordered\nBlocking\nPerKey\n:4\n",
+		"waiting list --order ":     "first-attempts\nnone\nblocking\nthrough-retries\n:4\n",
 	} {
 		got := call{}.run(t, append([]string{"__complete"}, strings.Split(args, " ")...)...).want(t, 0)
 		if got.out != want {

@@ -105,7 +105,7 @@ func planOnKafkaShare(p *kafkashare.Plan, operator *kafka.Plan, hosts []string) 
 	for _, r := range p.Rights {
 		asKafka.Rights = append(asKafka.Rights, kafka.Right(r))
 	}
-	plan := planOnKafka(&asKafka, hosts, redeliver.KeyOrder)
+	plan := planOnKafka(&asKafka, hosts, redeliver.OrderFirstAttempts)
 	plan.row.Broker, plan.text = string(brokerurl.KafkaShare), p.String()
 	return plan
 }

@@ -62,8 +62,8 @@ func kafkaACLs(p *kafka.Plan, hosts []string, order redeliver.Order, m *formatFl
 	comments := []string{what, "Run it with sh FILE, or to log in: sh FILE --command-config admin.properties"}
 	if m.role == forConsumer {
 		comments = append(comments, fmt.Sprintf("This group delivers messages that are published to %s with a delay. If there are any, it also needs Write on %s.", p.Origin, p.Origin))
-		if order == redeliver.PerKey {
-			comments = append(comments, fmt.Sprintf("The order is PerKey. Without NoProvisioning it also needs Alter on the delay and retry topics, to add partitions when %s gets more.", p.Origin))
+		if order == redeliver.OrderThroughRetries {
+			comments = append(comments, fmt.Sprintf("The order is through-retries. Without NoProvisioning it also needs Alter on the delay and retry topics, to add partitions when %s gets more.", p.Origin))
 		}
 	}
 	return script("kafka-acls.sh", hosts, lines, comments...)

@@ -24,7 +24,7 @@ type policyFlags struct {
 
 func (p *policyFlags) flags(cmd *cobra.Command) {
 	grouped(cmd.Flags(), groupPolicy, p.define)
-	oneOf(cmd, "order", "KeyOrder", "Unordered", "Blocking", "PerKey")
+	oneOf(cmd, "order", orderNames...)
 	oneOf(cmd, "backoff", "exponential:1s,60s", "fixed:10s", "steps:10s,1m,1h", "rocketmq")
 }
 
@@ -37,7 +37,7 @@ func (p *policyFlags) define(flags *pflag.FlagSet) {
 	flags.IntVar(&p.maxLevels, "max-levels", redeliver.DefaultMaxLevels, "Derive at most this `number` of levels when --levels is not given")
 	flags.DurationVar(&p.timeout, "timeout", redeliver.DefaultTimeout, "Fail an attempt that takes longer than this `duration`")
 	flags.DurationVar(&p.maxAge, "max-age", 0, "Dead-letter a message instead of running it when it is older than this `duration` (default no limit)")
-	flags.StringVar(&p.order, "order", "", "The `order` of messages with the same key: KeyOrder, Unordered, Blocking or PerKey (default KeyOrder)")
+	flags.StringVar(&p.order, "order", "", "The `order` of messages with the same key: first-attempts, none, blocking or through-retries (default first-attempts)")
 }
 
 // policy returns the policy of the flags. Its error has all problems.
@@ -69,16 +69,22 @@ func (p *policyFlags) policy(given *pflag.FlagSet) (redeliver.Policy, error) {
 	return policy, errors.Join(errs...)
 }
 
+// orderNames are the values of --order, indexed by redeliver.Order. formerOrderNames are accepted, too.
+var (
+	orderNames       = []string{"first-attempts", "none", "blocking", "through-retries"}
+	formerOrderNames = []string{"KeyOrder", "Unordered", "Blocking", "PerKey"}
+)
+
 func parseOrder(text string) (redeliver.Order, error) {
-	orders := []redeliver.Order{redeliver.KeyOrder, redeliver.Unordered, redeliver.Blocking, redeliver.PerKey}
-	var names []string
-	for _, o := range orders {
-		names = append(names, o.String())
-		if text == "" || strings.EqualFold(text, o.String()) {
-			return o, nil
+	if text == "" {
+		return redeliver.OrderFirstAttempts, nil
+	}
+	for _, names := range [][]string{orderNames, formerOrderNames} {
+		if i := slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(text, name) }); i >= 0 {
+			return redeliver.Order(i), nil
 		}
 	}
-	return 0, mustBeOneOf("order", text, names)
+	return 0, mustBeOneOf("order", text, orderNames)
 }
 
 // given reports whether any flag of the policy was given.

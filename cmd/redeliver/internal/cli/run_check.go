@@ -96,16 +96,16 @@ func (f *runFlags) checkWhat(c *sidecar.Config, group string, bad func(string, .
 		switch {
 		case f.keyHeader != "" && c.Broker.Broker == brokerurl.SQS:
 			bad("--key-header is %q: SQS uses message groups; omit --key-header", f.keyHeader)
-		case f.keyHeader == "" && c.Broker.Broker == brokerurl.RabbitMQ && c.Policy.Order == redeliver.PerKey:
-			bad("--order PerKey needs --key-header, because RabbitMQ messages have no key")
+		case f.keyHeader == "" && c.Broker.Broker == brokerurl.RabbitMQ && c.Policy.Order == redeliver.OrderThroughRetries:
+			bad("--order through-retries needs --key-header, because RabbitMQ messages have no key")
 		}
 	}
 }
 
 // checkShare refuses what a share group cannot do.
 func (f *runFlags) checkShare(order redeliver.Order, bad func(string, ...any)) {
-	if order == redeliver.Blocking || order == redeliver.PerKey {
-		bad("--order is %s: a share group keeps no order; omit --order, or consume with kafka://", order)
+	if order == redeliver.OrderBlocking || order == redeliver.OrderThroughRetries {
+		bad("--order is %s: a share group keeps no order; omit --order, or consume with kafka://", orderNames[order])
 	}
 	if f.instance != "" {
 		bad("--instance-id is %q: a share group has no static members; omit --instance-id", f.instance)

@@ -110,7 +110,7 @@ that do not finish are delivered again. See docs/reference/sidecar.md.`,
 		flags.StringVar(&f.instance, "instance-id", "", "Kafka: join the group as a static member with this `id`, which no other process of the group may use")
 		flags.BoolVar(&f.skipExisting, "skip-existing", false, "Kafka: let a new group skip the records that the topic has when it starts")
 		flags.BoolVar(&f.springHeaders, "spring-headers", false, "Kafka: add Spring Kafka's headers to dead letters")
-		flags.StringVar(&f.keyHeader, "key-header", "", "RabbitMQ: take the key of a message from this `header`, for --order PerKey")
+		flags.StringVar(&f.keyHeader, "key-header", "", "RabbitMQ: take the key of a message from this `header`, for --order through-retries")
 	})
 	grouped(flags, groupHandler, func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.url, "http", "", "Send each message as a POST to this `URL`")

@@ -246,9 +246,9 @@ func TestRunRefuses(t *testing.T) {
 		"run --broker kafka://h:1 --topic a --group g --http http://h --key-header k":                                      {"--key-header"},
 		"run --broker kafka+share://h:1 --topic a --http http://h --key-header k":                                          {"--group", "--key-header"},
 		"run --broker kafka+share://h:1 --topic a --group g --http http://h --order perkey --instance-id i --spring-headers --skip-existing --retention 96h": {
-			"--order is PerKey", "kafka://", `--instance-id is "i"`, "--spring-headers", "--skip-existing: set share.auto.offset.reset=latest", "--retention is 96h0m0s: set retention.ms",
+			"--order is through-retries", "kafka://", `--instance-id is "i"`, "--spring-headers", "--skip-existing: set share.auto.offset.reset=latest", "--retention is 96h0m0s: set retention.ms",
 		},
-		"run --broker kafka+share+tls://h:1 --topic a --group g --http http://h --order blocking": {"--order is Blocking: a share group keeps no order"},
+		"run --broker kafka+share+tls://h:1 --topic a --group g --http http://h --order blocking": {"--order is blocking: a share group keeps no order"},
 		"run --broker amqp://h --topic a --group g --instance-id i --http http://h":               {"--group", "--instance-id"},
 		"run --broker amqp://h --topic a --http http://h --spring-headers --skip-existing":        {"--spring-headers", "--skip-existing", "only Kafka"},
 		"run --broker amqp://h --topic a --order perkey --http http://h":                          {"--key-header"},

@@ -166,6 +166,6 @@ func (dryRunClaim) Settle(context.Context, deadletter.Task, []deadletter.Settlem
 }
 func (dryRunClaim) Save(context.Context, deadletter.Task) error { return nil }
 func (dryRunClaim) Requested(context.Context, string) (deadletter.Request, error) {
-	return deadletter.NoRequest, nil
+	return deadletter.RequestNone, nil
 }
 func (dryRunClaim) Release(context.Context) error { return nil }

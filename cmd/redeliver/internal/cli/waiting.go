@@ -71,7 +71,7 @@ list counts the messages on each level. release makes whole levels due now, on K
 RabbitMQ. cancel sends messages to the DLQ when they are due, on Kafka. On Kafka, the
 consumers of the group carry out these commands.`,
 	}
-	cmd.AddCommand(waitingListCommand(a), controlCommand(a, deadletter.ReleaseWaiting), controlCommand(a, deadletter.CancelWaiting))
+	cmd.AddCommand(waitingListCommand(a), controlCommand(a, deadletter.CommandRelease), controlCommand(a, deadletter.CommandCancel))
 	refuseUnknownVerbs(cmd)
 	return cmd
 }

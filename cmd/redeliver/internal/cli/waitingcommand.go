@@ -34,7 +34,7 @@ func controlCommand(a *app, kind deadletter.CommandKind) *cobra.Command {
 	var dry, yes bool
 	verb, short, long, example := "release", "Make waiting messages due now (Kafka, RabbitMQ)", `Make messages that wait due now. They run as fast as the consumers take them.
 
-A release takes whole levels. On Kafka it is refused where the order of the policy is PerKey.
+A release takes whole levels. On Kafka it is refused with --order through-retries.
 To run single messages there now, cancel them and replay them from the DLQ.
 
 On RabbitMQ this command moves the messages itself, and it is done when it returns. If it is
@@ -42,7 +42,7 @@ killed, run it again: no message is lost, and at most 1,000 run twice. Messages 
 to a minute that a consumer has read stay there. Without --management-url, name the levels.`,
 		`  redeliver waiting release --topic orders --group billing --level 1h --note 'the bank is back'
   redeliver waiting release --topic orders --group billing --all --dry-run`
-	if kind == deadletter.CancelWaiting {
+	if kind == deadletter.CommandCancel {
 		verb, short, long, example = "cancel", "Send waiting messages to the DLQ when they are due (Kafka)", `Send messages to the DLQ when they are due, with the reason "invalidated", instead of running
 them. A message that was released is due now.`,
 			`  redeliver waiting cancel --topic orders --group billing --fingerprint 6f1d0c2b9a4e7713 --dry-run
@@ -87,10 +87,10 @@ group read it within ten seconds. It ends after 30 days; until then "waiting lis
 			})
 		},
 	}
-	w.flags(cmd, kind == deadletter.CancelWaiting)
+	w.flags(cmd, kind == deadletter.CommandCancel)
 	cmd.Flags().BoolVar(&c.Everything, "all", false, "Take all waiting messages. Without it a filter flag is required")
 	preview := "Count the messages and change nothing"
-	if kind == deadletter.CancelWaiting {
+	if kind == deadletter.CommandCancel {
 		preview += ". It reads all waiting messages"
 	}
 	grouped(cmd.Flags(), groupChange, func(flags *pflag.FlagSet) {
@@ -104,7 +104,7 @@ group read it within ten seconds. It ends after 30 days; until then "waiting lis
 // forecastWaiting counts the messages that a command would affect.
 func (p *printer) forecastWaiting(ctx context.Context, w *waiting, of subject, c *deadletter.Command) error {
 	row := waitingForecast{DryRun: true, Kind: string(c.Kind), Origin: of.topic, Group: of.group}
-	if c.Kind == deadletter.ReleaseWaiting {
+	if c.Kind == deadletter.CommandRelease {
 		levels, err := w.levels(ctx)
 		if err != nil {
 			return err

@@ -173,7 +173,7 @@ func (p *printer) noteCancels(ctx context.Context, w *waiting) error {
 	all, err := w.commands.Commands(ctx)
 	for i := range all {
 		c := &all[i]
-		if c.Kind != deadletter.CancelWaiting || !time.Now().Before(c.Expires) {
+		if c.Kind != deadletter.CommandCancel || !time.Now().Before(c.Expires) {
 			continue
 		}
 		what := "all messages"

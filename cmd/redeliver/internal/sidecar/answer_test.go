@@ -141,7 +141,7 @@ func TestOutputBecomesOneLine(t *testing.T) {
 func TestAConflictIsNoSignOfAnOutage(t *testing.T) {
 	for code, want := range map[int]bool{http.StatusConflict: true, http.StatusInternalServerError: false, http.StatusServiceUnavailable: false} {
 		dec := (&redeliver.Policy{MaxRetries: 3, Classify: Classify}).Decide(redeliver.State{}, Statuses(nil).errorOfStatus(code, nil, "", time.Now()), time.Now())
-		if dec.Action != redeliver.RetryLater || dec.MessageAtFault != want {
+		if dec.Action != redeliver.ActionRetryLater || dec.MessageAtFault != want {
 			t.Errorf("%d: %v, the message is at fault: %v", code, dec.Action, dec.MessageAtFault)
 		}
 	}
