@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -53,8 +54,9 @@ type Wrapped struct {
 // a disabled Offsets.AutoCommit (the handler only marks settled records, so nothing would be
 // committed), and Offsets.Initial Newest, sarama's default (messages that were written to a delay
 // topic before its first claim would be skipped). A group that has committed offsets is not
-// affected by Oldest. The order OrderThroughRetries is refused, too, because it needs a balance strategy of its
-// own. All problems of the call and of config are in one redeliver.ConfigError.
+// affected by Oldest. It refuses two orders, too: OrderThroughRetries needs a balance strategy of its
+// own, and with OrderBlocking sarama's commits could undo those that have the attempts of a failed
+// message. All problems of the call and of config are in one redeliver.ConfigError.
 //
 // Each session begins with a check of the group. The session fails, with the reason, if its member
 // does not belong to config.Group, or does not read all that Topics returned. There are three other
@@ -104,6 +106,7 @@ func openWrapped(ctx context.Context, config Config, ps redeliver.Problems, grou
 	}
 	// OrderThroughRetries needs its own balance strategy, which this group does not have.
 	config.checkWithClient(&ps, topics, []redeliver.Order{redeliver.OrderFirstAttempts, redeliver.OrderNone, redeliver.OrderBlocking})
+	config.refuseBlocking(&ps)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
@@ -143,6 +146,19 @@ func openWrapped(ctx context.Context, config Config, ps redeliver.Problems, grou
 		return err
 	}
 	return w, nil
+}
+
+// refuseBlocking refuses OrderBlocking in a group that the service has made.
+func (c Config) refuseBlocking(ps *redeliver.Problems) {
+	const rule = "is refused here: sarama commits at times of its own, and could undo the commit that has the attempts of a failed message. Consume keeps them"
+	if c.Policy.Order == redeliver.OrderBlocking {
+		ps.Add("Policy.Order", c.Policy.Order, rule)
+	}
+	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
+		if order := c.Topics[topic].Order; order == redeliver.OrderBlocking {
+			ps.Add(fmt.Sprintf("Topics[%q].Order", topic), order, rule)
+		}
+	}
 }
 
 // Topics returns the topics that were passed to Wrap, and redeliver's own topics for them. When a

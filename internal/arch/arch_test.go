@@ -47,7 +47,7 @@ var allowed = map[string][]string{
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/IBM/sarama"},
 	"adapters/kafka/internal/produce":    {module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/record", module + "/driver", "github.com/IBM/sarama", module + "/internal/deadletter/driver"},
 	"adapters/kafka/internal/cluster":    {"github.com/IBM/sarama", module + "/internal/engine", module + "/internal/kafkaname"},
-	"adapters/kafka/internal/commitmeta": {},
+	"adapters/kafka/internal/commitmeta": {module},
 	"adapters/kafka/internal/crash":      {module, module + "/adapters/kafka/internal/commitmeta", module + "/driver", module + "/internal/engine", "github.com/IBM/sarama"},
 	"adapters/kafka/internal/commands": {module, module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/produce", module + "/adapters/kafka/internal/topiclog",
 		module + "/deadletter", module + "/driver", module + "/internal/engine", "github.com/IBM/sarama", module + "/internal/kafkaname"},

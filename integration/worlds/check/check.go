@@ -379,9 +379,10 @@ func (c *checker) readMessage(l history.Line) {
 	}
 }
 
-// The events of a refused last commit, and of a lost connection.
+// The events of a refused last commit, of commits without attempts, and of a lost connection.
 const (
 	runsAgain    = "settled messages run again"
+	inMemory     = "attempts are counted in memory"
 	disconnected = "disconnected"
 )
 

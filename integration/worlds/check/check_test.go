@@ -274,6 +274,14 @@ func TestTheCheckerFinds(t *testing.T) {
 			b.world.Bounds.ForgetsAttempts = true
 			return restarted(b)
 		}, ""},
+		"nor if a commit had no room for them": {func(b *builder) *builder {
+			b.world.Services[0].Versions[0].Order = plan.OrderBlocking
+			return restarted(b).at(5, history.Line{Kind: history.Event, Process: "billing-0.1", What: inMemory})
+		}, ""},
+		"also with OrderBlocking, if commits had room": {func(b *builder) *builder {
+			b.world.Services[0].Versions[0].Order = plan.OrderBlocking
+			return restarted(b)
+		}, "again once"},
 		"also a success": {func(b *builder) *builder {
 			b.world.Bounds.ForgetsAttempts = true
 			return inAnotherProcess(again(b), 20)

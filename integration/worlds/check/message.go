@@ -182,8 +182,8 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 			}
 		case c.touched(m.key.service, r.name, m.settled(r), r.end+int64(c.commitInterval(m))):
 			touched++
-		case r.version.Order == plan.OrderBlocking && attempt <= r.version.MaxRetries:
-			explained++ // the session counts the attempts: in another one they begin again
+		case r.version.Order == plan.OrderBlocking && attempt <= r.version.MaxRetries && c.countsInMemory(r.name):
+			explained++ // in another process they begin again
 		case c.world.Bounds.ForgetsAttempts && m.retries(r) && slices.ContainsFunc(runs[i+1:], func(other *run) bool { return other.name != r.name }):
 			explained++ // in another process they begin again
 		case attempt <= r.version.Immediate && i < len(runs)-1 && (runs[i+1].name != r.name || c.touched(m.key.service, r.name, r.end, runs[i+1].begin) || m.cutBetween(r.end, runs[i+1].begin)):
@@ -200,6 +200,11 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 			attempt, len(runs), explained, touched, c.describe(m))
 		return extra
 	}
+}
+
+// countsInMemory reports whether a process has reported that commits do not have the attempts of messages.
+func (c *checker) countsInMemory(process string) bool {
+	return slices.ContainsFunc(c.events, func(e history.Line) bool { return e.Process == process && e.What == inMemory })
 }
 
 // tries counts the writes of a message that failed after an attempt, and were repeated: the broker may have them all.

@@ -94,7 +94,7 @@ func (g *generator) service(group string, topics []Topic) Service {
 	s.Static = g.v.Static && s.Way != Wrap && g.oneIn(5)
 	s.SkipExisting = g.v.Skips && g.oneIn(6)
 	order := pick(g, g.v.Orders)
-	for (s.Way == Wrap && order == OrderThroughRetries) || (s.Way == ConsumeBatch && order == OrderBlocking) {
+	for (s.Way == Wrap && (order == OrderThroughRetries || order == OrderBlocking)) || (s.Way == ConsumeBatch && order == OrderBlocking) {
 		order = pick(g, g.v.Orders)
 	}
 	for range 1 + g.IntN(3) {

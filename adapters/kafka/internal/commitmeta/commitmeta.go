@@ -2,9 +2,9 @@
 // owner of the partition has begun and settled. The metadata needs no write of its own, and the next owner finds it
 // beside the offset.
 //
-//	redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw last=2PpKpYgJ state=careful end=5200 base=1000 window=0-99,105 suspects=3-5,7x2 alone=7 settled=rAwUCAQ
+//	redeliver/1 by=k3jv8q2a topic=7Zl2hRiCRuqDSlzQ1RMKxw head=IRVAKegHAtDb-ayRZ9EPoh8A last=2PpKpYgJ state=careful end=5200 base=1000 window=0-99,105 suspects=3-5,7x2 alone=7 settled=rAwUCAQ error=card%20declined
 //
-// All records below the committed offset are settled, whatever the metadata says. The metadata states two facts about
+// All records below the committed offset are settled, whatever the metadata says. The metadata states three facts about
 // those above it.
 //
 // Some are settled, too: records settle out of order, because one that waits, or whose handler takes long, settles
@@ -14,14 +14,18 @@
 // One of the others may have killed the owner. [Meta.Inherit] concludes from state, end, window, suspects and alone
 // which records the next owner must suspect.
 //
+// One may have failed, and wait in its place while all others wait behind it. head has its attempts and times, and error
+// and errortype say why it failed. The next owner continues from there, see [Head].
+//
 // A listed offset is believed only for the log that it was written for. The topic's id shows that the topic was created
 // again, and base shows that a tool copied the text to another offset. last identifies the last record that the owner
 // had read, see [Record]. If the log no longer has that record, it has lost its end, and may have other records at the
-// listed offsets.
+// listed offsets. head names its own record, in the same way.
 //
-// A broker bounds the text. Where it has no room for all, settled comes first, then alone, end, window and suspects.
+// A broker bounds the text. Where it has no room for all, head comes first, then settled, alone, end, window, suspects,
+// and the texts of the head. An escaped text is listed whole or not at all.
 //
-// The numbers in last, window, suspects, alone and settled are relative to base, which is the committed offset. 7x2 is a
+// The numbers in head, last, window, suspects, alone and settled are relative to the committed offset, which is base. 7x2 is a
 // suspect that ran alone twice when its process died. Readers skip unknown fields, so that fields can be added. Text
 // that begins differently or cannot be read is not ours and is ignored.
 package commitmeta
@@ -45,6 +49,7 @@ type Meta struct {
 	Suspects map[int64]int  // records that may have killed a process, and how often each ran alone when its process died
 	Alone    int64          // the suspect that ran alone when this was written; -1 for none
 	Last     Record         // the last record that the owner had read; the zero Record if unknown
+	Head     Head           // of the message that keeps its place; the zero Head for none
 	Settled  Runs           // above the committed offset; only Parse sets it
 
 	base int64 // the offset to which the numbers are relative; 0 if there are none
@@ -107,7 +112,8 @@ func (m Meta) Below(end int64) Meta {
 type Written struct {
 	Text     string
 	Unlisted int64 // the lowest settled offset that the text does not list; -1 for none
-	Complete bool  // it has all fields, except some suspects
+	Complete bool  // it has all fields, except some suspects and the texts of the head
+	HasHead  bool  // it has the head, perhaps without its texts
 }
 
 // Text is [Meta.TextIn] with MaxText. whole is false if not all of settled fits.
@@ -141,12 +147,16 @@ func (m Meta) TextIn(size int, mark int64, settled Runs) Written {
 		room -= len(field)
 		return field
 	}
-	var last, end, base, window, suspected, alone, set string
+	noted := fit(m.Head.text(mark))
+	w.HasHead = noted != ""
+	head += noted
+	var last, end, base, window, suspected, alone, set, texts string
 	windowed, suspects := offsetsFrom(maps.Keys(m.Window), mark), offsetsFrom(maps.Keys(m.Suspects), mark)
 	if len(windowed)+len(suspects)+len(settled) > 0 || m.Alone >= mark {
 		last, base = m.Last.text(mark), " base="+strconv.FormatInt(mark, 10)
 		if fit(last+base) == "" {
-			return Written{head + state, w.Unlisted, false}
+			w.Text = head + state
+			return w
 		}
 	}
 	if len(settled) > 0 {
@@ -168,7 +178,13 @@ func (m Meta) TextIn(size int, mark int64, settled Runs) Written {
 	window, _ = runsText(" window=", windowed, mark, noCount, maxWindowText)
 	window = fit(window)
 	suspected, _ = runsText(" suspects=", suspects, mark, func(o int64) int { return m.Suspects[o] }, room)
-	w.Text = head + last + state + end + base + window + suspected + alone + set
+	room -= len(suspected)
+	for _, t := range m.Head.texts() {
+		if field := t.name + escape(*t.value); w.HasHead && *t.value != "" && len(field) <= room {
+			texts, room = texts+field, room-len(field)
+		}
+	}
+	w.Text = head + last + state + end + base + window + suspected + alone + set + texts
 	return w
 }
 
@@ -210,6 +226,14 @@ func runsText(name string, offsets []int64, base int64, count func(int64) int, s
 		sep = ","
 	}
 	return b.String(), true
+}
+
+// At returns the metadata, which Parse has returned, as that of a commit of an offset.
+func (m Meta) At(offset int64) Meta {
+	if m.Head.Known() {
+		m.Head.Record.Offset += offset
+	}
+	return m
 }
 
 // Parse parses a commit's metadata. It returns the zero value if that is not redeliver's or cannot be read.
@@ -254,6 +278,11 @@ func Parse(text string) Meta {
 		return Meta{}
 	}
 	m.Last = parseRecord(values["last"], base)
+	if m.Head = parseHead(values["head"]); m.Head.Known() {
+		for _, t := range m.Head.texts() {
+			*t.value = unescape(values[strings.Trim(t.name, " =")])
+		}
+	}
 	return m
 }
 

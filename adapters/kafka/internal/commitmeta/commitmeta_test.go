@@ -132,7 +132,7 @@ func FuzzCommitMeta(f *testing.F) {
 	for _, text := range []string{
 		"redeliver/1 by=k3jv8q2a state=run", "redeliver/1 by= state=left",
 		"redeliver/1 by=k3jv8q2a state=careful end=5200 base=1000 window=0-3,105 suspects=3-5,7x2,8x1 alone=7", "redeliver/1 state=run x=1", "offset of the batch job",
-		"redeliver/1 by=k3jv8q2a last=2PpKpYgJ state=run base=1000 settled=rAwUCAQ",
+		"redeliver/1 by=k3jv8q2a last=2PpKpYgJ state=run base=1000 settled=rAwUCAQ", "redeliver/1 by=k3jv8q2a head=IRVAKQAMxtDb-ayRZpHqAqGS7AIA state=run error=card%20declined",
 	} {
 		f.Add(text, int64(100))
 	}

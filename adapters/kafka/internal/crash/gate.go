@@ -146,8 +146,8 @@ type Metadata struct {
 }
 
 // Metadata returns the metadata of a commit of mark, in at most size bytes. settled has the settled records above mark,
-// which a commit always lists. last is the last record that was read.
-func (g *Gate) Metadata(mark int64, settled commitmeta.Runs, last commitmeta.Record, size int) Metadata {
+// which a commit always lists. last is the last record that was read, and head is that of the partition.
+func (g *Gate) Metadata(mark int64, settled commitmeta.Runs, last commitmeta.Record, head commitmeta.Head, size int) Metadata {
 	next := Metadata{Idle: g.isIdle(), version: g.version}
 	n := g.meta
 	switch {
@@ -162,7 +162,7 @@ func (g *Gate) Metadata(mark int64, settled commitmeta.Runs, last commitmeta.Rec
 	case g.unrestricted:
 		n.State = commitmeta.Running
 	}
-	n.Last = last
+	n.Last, n.Head = last, head
 	next.Written = n.TextIn(size, mark, settled)
 	next.allows = g.unwritable && next.Complete && size == commitmeta.MaxText
 	return next

@@ -50,7 +50,9 @@ type livePartition struct {
 }
 
 func (p *livePartition) Commit(bool) {
-	p.Post(func() { p.g.Committed(p.g.Metadata(0, nil, commitmeta.Record{}, commitmeta.MaxText)) })
+	p.Post(func() {
+		p.g.Committed(p.g.Metadata(0, nil, commitmeta.Record{}, commitmeta.Head{}, commitmeta.MaxText))
+	})
 }
 
 func (p *livePartition) Post(f func()) bool {
@@ -190,7 +192,7 @@ func TestACommitAfterRefusalsKeepsTheSuspects(t *testing.T) {
 			t.Errorf("after %s it was answered %v", metaTimeout, admission)
 		}
 		settled := commitmeta.Runs{{From: 2, To: 4}}
-		text := g.Metadata(1, settled, commitmeta.Record{}, commitmeta.MaxText)
+		text := g.Metadata(1, settled, commitmeta.Record{}, commitmeta.Head{}, commitmeta.MaxText)
 		if want := "redeliver/1 by=me state=run base=1 suspects=3,6x2 settled=bBg"; text.Text != want {
 			t.Errorf("then the metadata is %q, want %q", text.Text, want)
 		}

@@ -68,7 +68,7 @@ func (g *Gate) PlaceFirst(m *message) *Copy {
 		keyOffset: keyOffset{maphash.Bytes(seed, rec.Key), rec.Offset}, written: originTime(rec.Timestamp), fromOrigin: true, mailbox: &g.mailbox,
 		chained: m.Key != 0,
 	}
-	if c.chained {
+	if c.chained || m.InPlace {
 		g.queues.place(c)
 	}
 	return c

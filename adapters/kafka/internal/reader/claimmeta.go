@@ -79,7 +79,7 @@ func metaOf(committed cluster.GroupOffsets, topic string, partition int32) (clai
 	if err != nil {
 		return claimMeta{}, err
 	}
-	return claimMeta{offset, commitmeta.Parse(committed.Metadata(topic, partition))}, nil
+	return claimMeta{offset, commitmeta.Parse(committed.Metadata(topic, partition)).At(offset)}, nil
 }
 
 // reportUncounted reports, once, that crashes are not counted for now.
@@ -88,6 +88,12 @@ func (r *Reader) reportUncounted(topic string, partition int32, err error) {
 		r.Sub.EmitChange(redeliver.ChangeCrashesUncounted, fmt.Sprintf("%s/%d: the commit of what runs was refused; messages run all the same, and crashes are not counted. "+
 			"Check whether the broker accepts commits of group %s with metadata of 4096 bytes (offset.metadata.max.bytes)", topic, partition, r.Layout.Group), err)
 	}
+}
+
+// reportInMemory reports that commits do not have the attempts of a message that keeps its place.
+func (r *Reader) reportInMemory(topic string, partition int32, err error) {
+	r.reportAtIntervals("attempts in memory", redeliver.ChangeAttemptsInMemory, fmt.Sprintf("%s/%d: a commit has no room for the attempts of the message that keeps its place; they begin again in the next process. "+
+		"Check whether the broker accepts commits of group %s with metadata of 100 bytes or more (offset.metadata.max.bytes)", topic, partition, r.Layout.Group), err)
 }
 
 // ownClaims returns those of a session's claims that the lanes read.
@@ -115,6 +121,7 @@ func (s *source) settleConfig(sess sarama.ConsumerGroupSession, last claimMeta) 
 	cfg := settle.Config{
 		Session: sess, Topic: s.topic, Partition: s.partition,
 		Committed: last.offset, Settled: last.meta.Settled, Meta: last.meta,
+		ReportInMemory: func(err error) { r.reportInMemory(s.topic, s.partition, err) },
 	}
 	if s.onLevel {
 		slots = r.Sub.MaxRetriesInFlight

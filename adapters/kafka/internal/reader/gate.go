@@ -38,7 +38,7 @@ func (s *source) HandlerEnded(m *driver.Message[*sarama.ConsumerMessage]) { s.pr
 
 // End implements [engine.Gater].
 func (s *source) End(m *driver.Message[*sarama.ConsumerMessage], how engine.Ending) {
-	s.progress.Ended(m, how.Kind)
+	s.progress.Ended(m, how)
 	if s.keys != nil {
 		s.keys.Ended(m, s.records.At(m.Seq).queuedCopy(), how)
 	}

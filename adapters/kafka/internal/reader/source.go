@@ -8,11 +8,13 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/perkey"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Bounds of the records that a source holds in memory.
@@ -202,6 +204,9 @@ func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 			s.r.Sub.Emit(redeliver.HeadersIgnored{Topic: s.topic, ID: id, Findings: found})
 		}
 	}
+	if head := s.progress.HeadOf(m); head.Known() {
+		s.inherit(m, &head)
+	}
 	if s.keys != nil {
 		if c := s.keys.PlaceFirst(m); c != nil {
 			s.records.At(m.Seq).waiting = &waitState{queued: c}
@@ -209,6 +214,18 @@ func (s *source) parseFirst(m *driver.Message[*sarama.ConsumerMessage]) {
 			m.Alone = false
 		}
 	}
+}
+
+// inherit gives a message the state that an earlier owner of the partition noted when the message failed and kept its
+// place. If the order is another one now, it waits in its place all the same.
+func (s *source) inherit(m *driver.Message[*sarama.ConsumerMessage], head *commitmeta.Head) {
+	st := new(redeliver.State)
+	s.r.codec().State(m, st)
+	head.Restore(st)
+	if latest := limits.CeilMilli(time.Now().UTC().Add(limits.MaxBlock)); st.Due.After(latest) { // the clock of the last owner is wrong
+		st.Due = latest
+	}
+	m.State, m.Retry, m.InPlace, m.Until = st, true, true, st.Due
 }
 
 // removeBytes stops counting a message as read ahead, because it begins or has left the lane.
@@ -241,7 +258,7 @@ func (s *source) Settle(m *driver.Message[*sarama.ConsumerMessage]) {
 // Return implements [driver.Source]. The message stays unsettled and will be read again.
 func (s *source) Return(m *driver.Message[*sarama.ConsumerMessage], _ time.Duration, _ bool) {
 	s.removeBytes(m)
-	s.progress.Returned(m)
+	s.progress.Returned(m, s.r.Sub.KeepsPlace)
 	s.heldCount--
 	if s.keys != nil {
 		s.keys.Returned(s.records.At(m.Seq).queuedCopy())

@@ -172,7 +172,7 @@ func (c *coordinator) join(owner string, limit *Limit) *member {
 	m := &member{c: c, named: math.MaxInt64}
 	c.mu.Lock()
 	c.member = m
-	committed, meta, end := c.offset, commitmeta.Parse(c.text), c.log[len(c.log)-1]+1
+	committed, meta, end := c.offset, commitmeta.Parse(c.text).At(c.offset), c.log[len(c.log)-1]+1
 	c.mu.Unlock()
 	m.committer = NewCommitter(CommitterConfig{
 		Commit:   func(_ sarama.ConsumerGroupSession, all []cluster.OffsetCommit) []error { return c.commit(m, all) },
@@ -244,7 +244,7 @@ func (m *member) step(n int, stuck int64) {
 			return false
 		}
 		m.p.HandlerEnded(one)
-		m.p.Ended(one, engine.Acked)
+		m.p.Ended(one, engine.Ending{Kind: engine.Acked})
 		c.mu.Lock()
 		c.settled[one.Record.Offset] = true
 		c.mu.Unlock()

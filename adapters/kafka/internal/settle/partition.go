@@ -52,6 +52,8 @@ type Config struct {
 	Settled   commitmeta.Runs // the records above it that earlier sessions settled
 	Meta      commitmeta.Meta // what the last owner left, as far as it applies
 	Crash     crash.Config
+	// ReportInMemory reports that commits do not have the attempts of the message that keeps its place.
+	ReportInMemory func(error)
 	// OnCommit is called after each commit, with the offset below which all records are settled. It may be nil.
 	OnCommit func(mark int64)
 }
@@ -68,6 +70,7 @@ type Partition struct {
 	last    commitmeta.Record // the last record of the log that was read, by this session or an earlier one
 	settled int64             // number of messages
 	crashes *crash.Gate
+	head    head
 
 	room      int   // bytes that commits surely have for records that begin, see IsTooFar
 	countedAt int64 // value of settled when room was counted
@@ -87,6 +90,7 @@ type Partition struct {
 func NewPartition(c *Committer, cfg Config) *Partition {
 	p := &Partition{cfg: cfg, committer: c, last: cfg.Meta.Last, named: math.MaxInt64}
 	p.track.mark = cfg.Crash.From
+	p.head = head{note: cfg.Meta.Head, unread: cfg.Meta.Head.Known()}
 	if runs := cfg.Settled; len(runs) > 0 {
 		p.high = runs[len(runs)-1].To
 	}
@@ -116,8 +120,9 @@ func (p *Partition) Add(m *message) error {
 	defer p.mu.Unlock()
 	m.Seq = p.track.add(offset)
 	if offset > p.last.Offset || !p.last.Known() {
-		p.last = commitmeta.Identify(offset, rec.Timestamp, rec.Key, len(rec.Value))
+		p.last = identify(rec)
 	}
+	p.head.read(rec, wasSettled)
 	if wasSettled {
 		before := p.track.mark
 		p.track.settle(m.Seq)
@@ -135,6 +140,7 @@ func (p *Partition) Settle(number uint64) (lowest uint64) {
 	p.settled++
 	p.dirty = true
 	p.beginLocked(number) // it may be settled without
+	p.head.settle(p.track.At(number).offset)
 	p.track.settle(number)
 	return p.track.lowest
 }
@@ -197,6 +203,9 @@ func (p *Partition) beginLocked(number uint64) {
 func (p *Partition) Begin(m *message) engine.Admission {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.head.delays(p.track.At(m.Seq).offset) {
+		return engine.NotYet
+	}
 	admission := p.crashes.Begin(m)
 	if admission == engine.Begins {
 		p.beginLocked(m.Seq)
@@ -211,18 +220,26 @@ func (p *Partition) HandlerEnded(m *message) {
 	p.crashes.HandlerEnded(m)
 }
 
-// Ended records the end of a message that Begin has let begin.
-func (p *Partition) Ended(m *message, how engine.EndingKind) {
+// Ended records the end of a message that Begin has let begin. If the message keeps its place, the next commit has its
+// attempts, and it does not begin again before.
+func (p *Partition) Ended(m *message, how engine.Ending) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.crashes.Ended(m, how)
+	p.crashes.Ended(m, how.Kind)
+	if how.Kind == engine.Stays {
+		p.noteLocked(m, how.State)
+	}
 }
 
-// Returned records that a message leaves the lane unsettled. It will be read again.
-func (p *Partition) Returned(m *message) {
+// Returned records that a message leaves the lane unsettled. It will be read again. keepsPlace reports whether a message
+// that has failed is then the first to run.
+func (p *Partition) Returned(m *message, keepsPlace bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.crashes.Returned(m)
+	if st := m.State; keepsPlace && !m.Displaced && st != nil && !st.LastFailed.IsZero() {
+		p.noteLocked(m, st)
+	}
 }
 
 // Drains handles the begin of the lane's drain: no suspect begins any more.
@@ -293,8 +310,9 @@ type snapshot struct {
 	p        *Partition
 	offset   int64
 	metadata crash.Metadata
-	settled  int64 // messages settled since the partition began
-	unlisted int64 // settled messages that the metadata do not list and that were not reported
+	settled  int64  // messages settled since the partition began
+	head     uint64 // version of the head
+	unlisted int64  // settled messages that the metadata do not list and that were not reported
 	last     bool
 }
 
@@ -305,9 +323,10 @@ func (p *Partition) takeSnapshot() *snapshot {
 	if !p.dirty {
 		return nil
 	}
-	snap := &snapshot{p: p, offset: p.track.mark, settled: p.settled, last: p.ending}
+	snap := &snapshot{p: p, offset: p.track.mark, settled: p.settled, head: p.head.version, last: p.ending}
 	listed := p.listedLocked()
-	snap.metadata = p.crashes.Metadata(snap.offset, listed, p.last, p.committer.Limit.size())
+	snap.metadata = p.crashes.Metadata(snap.offset, listed, p.last, p.head.note, p.committer.Limit.size())
+	snap.metadata.Idle = snap.metadata.Idle && p.head.version == p.head.done
 	if from := snap.metadata.Unlisted; from >= 0 && from < p.named {
 		p.named, snap.unlisted = from, listed.From(from).Count()
 	}
@@ -351,6 +370,7 @@ func (snap *snapshot) apply(err error) (again bool) {
 		p.cfg.OnCommit(snap.offset)
 	}
 	p.crashes.Committed(snap.metadata)
+	p.noteDoneLocked(snap, snap.metadata.HasHead, nil)
 	if snap.last {
 		p.stopWaitingLocked()
 	}
@@ -368,6 +388,7 @@ func (snap *snapshot) refusedLocked(err error) (again bool) {
 		return false
 	case cluster.IsPermanentRefusal(err):
 		p.crashes.GiveUp(err)
+		p.noteDoneLocked(snap, false, err)
 		p.stopWaitingLocked()
 		return false
 	case snap.last && (cluster.IsFenced(err) || errors.Is(err, sarama.ErrUnknownTopicOrPartition)): // a cooperative lane outlives its generation
