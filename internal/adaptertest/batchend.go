@@ -153,7 +153,7 @@ func extendedBatch(b *fixture) {
 	var runs atomic.Int32
 	b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: neverReached}, func(ctx context.Context, mb *Batch) error {
 		if runs.Add(1) == 2 {
-			ctx = mb.Messages[1].Context()
+			ctx = mb.Messages[len(mb.Messages)-1].Context()
 		}
 		return workFor(ctx, takes)
 	})
