@@ -15,6 +15,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -75,9 +76,102 @@ func writeAPI(t *testing.T, dir string, now map[string]string) {
 	}
 }
 
-// exported returns what each package exports, as the compiler sees it, by the name of its file in api: redeliver.txt,
-// adapters-kafka.txt.
+// stillHidden are internal types that public names have.
+var stillHidden = []string{
+	"/internal/deadletter/driver.", // of deadletter
+	"/internal/engine.",            // of BatchConfig
+	"/internal/tracing.",           // of Config.Tracer
+}
+
+// TestExportedNamesHaveExportedTypes refuses a name whose type is in an internal package: go doc shows no field of such a
+// type, and a program outside cannot declare a variable of it.
+func TestExportedNamesHaveExportedTypes(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for _, pkg := range publicPackages(t) {
+		for _, name := range pkg.Scope().Names() {
+			obj := pkg.Scope().Lookup(name)
+			if !obj.Exported() {
+				continue
+			}
+			seen++
+			for _, hidden := range hiddenTypes(obj) {
+				if slices.ContainsFunc(stillHidden, func(part string) bool { return strings.Contains(hidden, part) }) {
+					continue
+				}
+				t.Errorf("%s.%s has the type %s, which programs outside cannot name; declare it in a public package", pkg.Path(), name, hidden)
+			}
+		}
+	}
+	if seen < 500 {
+		t.Fatalf("%d names: this test does not see the library", seen)
+	}
+}
+
+// hiddenTypes returns the types of internal packages that a program meets when it uses obj.
+func hiddenTypes(obj types.Object) (hidden []string) {
+	visit := func(t types.Type) {
+		for _, name := range strings.FieldsFunc(types.TypeString(t, nil), func(r rune) bool { return strings.ContainsRune("*[](){}, ;", r) }) {
+			if strings.HasPrefix(name, module+"/") && strings.Contains(name, "/internal/") {
+				hidden = append(hidden, name)
+			}
+		}
+	}
+	named, ok := obj.(*types.TypeName)
+	if !ok {
+		visit(obj.Type())
+		return hidden
+	}
+	if named.IsAlias() {
+		visit(types.Unalias(obj.Type()))
+	}
+	if s, ok := obj.Type().Underlying().(*types.Struct); ok {
+		for f := range s.Fields() {
+			if f.Exported() {
+				visit(f.Type())
+			}
+		}
+	} else if !types.IsInterface(obj.Type()) {
+		visit(obj.Type().Underlying())
+	}
+	reach := obj.Type()
+	if !types.IsInterface(reach) {
+		reach = types.NewPointer(reach)
+	}
+	for m := range types.NewMethodSet(reach).Methods() {
+		if m.Obj().Exported() {
+			visit(m.Type())
+		}
+	}
+	return hidden
+}
+
+// exported returns what each package exports by the name of its file in api: redeliver.txt, adapters-kafka.txt.
 func exported(t *testing.T) map[string]string {
+	t.Helper()
+	said := make(map[string]string)
+	for _, pkg := range publicPackages(t) {
+		file := strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(pkg.Path(), module), "/"), "/", "-")
+		if file == "" {
+			file = "redeliver"
+		}
+		said[file+".txt"] = "package " + pkg.Path() + "\n\n" + strings.Join(api(pkg), "\n") + "\n"
+	}
+	return said
+}
+
+// publicPackages returns the packages that users can import, as the compiler sees them.
+var publicPackages = func() func(*testing.T) []*types.Package {
+	var once sync.Once
+	var all []*types.Package
+	return func(t *testing.T) []*types.Package {
+		t.Helper()
+		once.Do(func() { all = importPublic(t) })
+		return all
+	}
+}()
+
+func importPublic(t *testing.T) (all []*types.Package) {
 	t.Helper()
 	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}
 	var packages []string
@@ -102,19 +196,14 @@ func exported(t *testing.T) map[string]string {
 		files[path] = file
 	}
 	imports := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(files[path]) })
-	said := make(map[string]string)
 	for _, path := range packages {
 		pkg, err := imports.Import(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		file := strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(path, module), "/"), "/", "-")
-		if file == "" {
-			file = "redeliver"
-		}
-		said[file+".txt"] = "package " + path + "\n\n" + strings.Join(api(pkg), "\n") + "\n"
+		all = append(all, pkg)
 	}
-	return said
+	return all
 }
 
 // api returns one line for each name that a program outside can use, in order.
@@ -145,12 +234,16 @@ func api(pkg *types.Package) (lines []string) {
 }
 
 // typeAPI adds a line for a type, and one for each field and method that a program outside can name, those of embedded
-// types included.
+// types included. An alias has the fields and methods of its type, unless the type is another module's: removing one of them
+// breaks programs that use the alias.
 func typeAPI(obj *types.TypeName, short types.Qualifier, add func(string, ...any)) {
 	name := obj.Name()
 	if obj.IsAlias() {
 		add("%s", types.ObjectString(obj, short))
-		return
+		named, ok := types.Unalias(obj.Type()).(*types.Named)
+		if !ok || !strings.HasPrefix(named.Obj().Pkg().Path()+"/", module+"/") {
+			return
+		}
 	}
 	switch under := obj.Type().Underlying().(type) {
 	case *types.Struct:
