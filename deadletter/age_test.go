@@ -7,6 +7,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // A replayed message has retries, although it is older than MaxAge.
@@ -17,7 +18,7 @@ func TestTheAgeOfAReplayedMessageCountsFromItsReplay(t *testing.T) {
 		ID: "a", Attempts: 4, FirstFailed: failed, LastFailed: failed, Replayed: failed,
 		Source: redeliver.Source{Known: true, Timestamp: failed},
 	}}
-	st := deadletter.ReplayState(dead, deadletter.Info{Group: "billing", Origin: "orders"})
+	st := driver.ReplayState(dead, deadletter.Info{Group: "billing", Origin: "orders"})
 	policy := redeliver.Policy{MaxRetries: 3, MaxAge: time.Hour}
 	if dec := policy.Decide(st, errors.New("declined"), time.Now()); dec.Action != redeliver.ActionRetryLater {
 		t.Errorf("the first failure of a replayed message is answered with %s (%s), want a retry", dec.Action, dec.State.Error)

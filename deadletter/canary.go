@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -37,7 +36,7 @@ type canaryWatch struct {
 
 func newCanaryWatch(ctx context.Context, r *runner) (*canaryWatch, error) {
 	w := &canaryWatch{r: r, replays: make(map[string]int), seen: make(map[string]bool)}
-	if claim, ok := r.claim.(*driverClaim); ok && claim.q.hides() {
+	if _, ok := r.claim.(Rescanner); ok && r.q.Info().ReadEffect != NoReadEffect {
 		return w, nil
 	}
 	scan, err := r.claim.Scan(ctx, FromEnd)
@@ -144,23 +143,17 @@ func (w *canaryWatch) addReturned() {
 // countReturnedInAll is countReturned for a broker that hides messages while they are read, so that only one session
 // may read. It reads the whole DLQ. A sent message that is there with more replays has come back.
 func (w *canaryWatch) countReturnedInAll(ctx context.Context) (err error) {
-	if s, ok := w.r.scan.(*driverScan); ok {
-		if a, ok := s.r.(driver.ArrivalCounter); ok {
-			if n, err := a.CountArrivals(ctx); err != nil || n <= 0 {
-				return err
-			}
+	if s, ok := w.r.scan.(ArrivalCounter); ok {
+		n, err := s.CountArrivals(ctx)
+		if err == nil && n <= 0 || err != nil && !errors.Is(err, ErrNotReported) {
+			return err
 		}
 	}
 	if err := w.r.closeScan(); err != nil {
 		return err
 	}
-	claim, _ := w.r.claim.(*driverClaim)
-	s, err := claim.q.connect(ctx) // a new session, because the claim's does not see new messages
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, finish(ctx, s.Close)) }()
-	all, err := claim.q.openScan(ctx, s, claim.holder, FromStart, true)
+	claim, _ := w.r.claim.(Rescanner)
+	all, err := claim.Rescan(ctx)
 	if err != nil {
 		return err
 	}

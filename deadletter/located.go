@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"iter"
-
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // canLocate reports whether a purge needs only the positions of the messages that match the filter.
@@ -15,19 +13,18 @@ func (f *Filter) canLocate() bool {
 	return others.All()
 }
 
-// locate finds the messages that match a filter without reading them. It finds none if the driver cannot, or
-// if the filter needs more than positions.
-func (s session) locate(ctx context.Context, f *Filter) (driver.Located, error) {
-	l, ok := s.Session.(driver.Locator)
+// locate finds the messages that match a filter without reading them. It finds none if q, a [Queue] or a [Claim], cannot, or if the
+// filter needs more than positions.
+func locate(ctx context.Context, q any, f *Filter) (Located, error) {
+	l, ok := q.(Locator)
 	if !ok || !f.canLocate() {
-		return driver.Located{}, nil
+		return Located{}, nil
 	}
 	at := f.Positions
 	if len(at) == 0 {
 		at = nil
 	}
-	found, err := l.Locate(ctx, at)
-	return found, s.explain(err)
+	return l.Locate(ctx, at)
 }
 
 // locatedScan is a [Scan] of messages that were not read.

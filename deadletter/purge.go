@@ -43,16 +43,11 @@ func Purge(ctx context.Context, q Queue, p PurgeOptions) (Task, error) {
 // DryRunPurge returns what Purge would remove: Forecast.Matched messages. It changes nothing, and needs no claim, Who or
 // Why. On Kafka it reads no messages if the filter has only positions, or matches everything.
 func DryRunPurge(ctx context.Context, q Queue, p PurgeOptions) (Forecast, error) {
-	d, ok := q.(*driverQueue)
-	if err := p.Filter.check(); !ok || err != nil {
-		return DryRun(ctx, q, ReplayOptions{Filter: p.Filter})
-	}
-	s, err := d.connect(ctx)
-	if err != nil {
+	if err := p.Filter.check(); err != nil {
 		return Forecast{}, err
 	}
-	found, err := s.locate(ctx, &p.Filter)
-	if err = errors.Join(err, finish(ctx, s.Close)); err != nil {
+	found, err := locate(ctx, q, &p.Filter)
+	if err != nil {
 		return Forecast{}, err
 	}
 	if found.Messages == nil {

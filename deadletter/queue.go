@@ -3,10 +3,9 @@ package deadletter
 import (
 	"context"
 	"errors"
+	"fmt"
+	"iter"
 	"time"
-
-	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
 // Queue is one DLQ, of one origin and one group, as an adapter opens it. It is safe for concurrent
@@ -48,30 +47,42 @@ type Queue interface {
 	Close() error
 }
 
-// The types that describe a DLQ and the messages in it.
-type (
-	Info     = driver.Info
-	Holder   = driver.Holder
-	From     = driver.From
-	Message  = driver.Message
-	Header   = driver.Header
-	Position = driver.Position
-	Writer   = driver.Writer
-	Outcome  = driver.Outcome
-	// HeldError is the error if another runner holds the DLQ. It names the holder.
-	HeldError = driver.HeldError
-)
+// Info describes a DLQ.
+type Info struct {
+	Broker     string // "kafka", "rabbitmq", "sqs", "memory"
+	DLQ        string // its name
+	OwnDLQ     string // redeliver's own DLQ, if another program fills DLQ; otherwise empty
+	Origin     string // the topic or queue whose messages failed
+	Group      string // the group that failed them
+	ReplayTo   string // where a replay is written; only that group reads it
+	ReadBy     string // group whose committed messages are skipped if another program fills DLQ, or empty
+	ReadEffect string // NoReadEffect, or what reading does to messages that others wait for
+	// MaxReads is how often a message may be read before another read is refused; 0 for no limit.
+	MaxReads int
+	// MaxHold is for how long after a read the broker lets a message be removed; 0 for no limit.
+	MaxHold time.Duration
+}
+
+// NoReadEffect is the ReadEffect of an Info if reading has no effect and needs no confirmation.
+const NoReadEffect = "nothing"
+
+// Holder is the user who holds a lock of a DLQ, and the task.
+type Holder struct {
+	Who   string    // a person and a host, as the user gave them
+	Task  string    // the id of the task
+	Since time.Time // when it was taken
+	Until time.Time // when it ends if it is not renewed; zero if a connection holds the lock
+}
+
+// From says where a scan begins.
+type From uint8
 
 // The values of From.
 const (
-	FromStart = driver.FromStart
-	FromEnd   = driver.FromEnd
-	// Tail is a few thousand messages before the end on Kafka, Start on other brokers.
-	FromTail = driver.FromTail
+	FromStart From = iota // at the oldest message
+	FromEnd               // after the present last message: the scan returns only later ones
+	FromTail              // a few thousand messages before the end on Kafka, FromStart on other brokers
 )
-
-// NoReadEffect is the ReadEffect of an Info if reading has no effect and needs no confirmation.
-const NoReadEffect = driver.NoReadEffect
 
 // Scan reads a DLQ. It belongs to one goroutine.
 type Scan interface {
@@ -111,6 +122,36 @@ type Claim interface {
 	Release(ctx context.Context) error
 }
 
+// Locator is a [Queue] or a [Claim] that finds messages without reading them, so that a message can be removed that nobody can
+// decode.
+type Locator interface {
+	// Locate returns the messages that are at the positions, or all that are in the DLQ now if at is nil.
+	// Located.Messages is nil if they must be read.
+	Locate(ctx context.Context, at []Position) (Located, error)
+}
+
+// Located are messages that were not read.
+type Located struct {
+	// Messages has messages with only what Claim.Settle needs. It can be used again, and then has the same messages.
+	Messages iter.Seq[*Message]
+	// Exact reports whether each of them is a message. Otherwise some may be markers of transactions, or be compacted.
+	Exact bool
+}
+
+// Rescanner is a [Claim] of a DLQ whose readers hide messages from others. A canary needs it.
+type Rescanner interface {
+	// Rescan reads the whole DLQ again, with the messages that came after the scans of the claim were opened. Those must be
+	// closed.
+	Rescan(ctx context.Context) (Scan, error)
+}
+
+// ArrivalCounter is a [Scan] that may count new messages without reading them.
+type ArrivalCounter interface {
+	// CountArrivals returns how many messages have come to the DLQ since the scan was opened. The error is [ErrNotReported] if
+	// they must be read.
+	CountArrivals(ctx context.Context) (int, error)
+}
+
 // Request is a request to the runner of a task.
 type Request string
 
@@ -124,30 +165,35 @@ const (
 // Sentinels for errors.Is.
 var (
 	// ErrHeld marks a DLQ that another runner has. See [HeldError].
-	ErrHeld = driver.ErrHeld
+	ErrHeld = errors.New("another runner has the DLQ")
 	// ErrClaimLost marks a claim that has expired, or that another runner has taken.
-	ErrClaimLost = driver.ErrClaimLost
+	ErrClaimLost = errors.New("the claim on the DLQ was lost")
 	// ErrNoTask marks a task that is not recorded.
 	ErrNoTask = errors.New("no such task")
 	// ErrBlocked is the error of Scan.Next if the broker shows no more messages until earlier ones
 	// are settled or returned, as in a group of a FIFO queue of SQS.
-	ErrBlocked = driver.ErrBlocked
+	ErrBlocked = errors.New("earlier messages must be settled first")
 	// ErrStateFull is the error of Claim.Settle if the broker has no room for the task.
-	ErrStateFull = driver.ErrStateFull
+	ErrStateFull = errors.New("no more can be recorded of the DLQ")
 	// ErrNotReported marks a value that the broker does not report.
-	ErrNotReported = driver.ErrNotReported
+	ErrNotReported = errors.New("the broker does not report it")
 	// ErrNotFound marks a message that is not (or no longer) in the DLQ.
 	ErrNotFound = errors.New("no such dead letter")
 )
 
-// ReplayState returns the state with which a dead letter goes back to its group; adapters write it. The policy begins again with
-// attempt 1. The id, the place in the origin and the time of the first failure stay, and the number of replays increases by one.
-func ReplayState(m *Message, info Info) redeliver.State {
-	st := m.State
-	st.ID, st.Group, st.Origin = m.ID, info.Group, info.Origin
-	st.Attempts, st.Reason, st.Policy = 0, "", ""
-	st.Due, st.PostponedSince, st.Expires = time.Time{}, time.Time{}, time.Time{}
-	st.Replays++
-	st.Replayed = now()
-	return st
+// HeldError names the holder of the DLQ.
+type HeldError struct {
+	DLQ    string
+	Holder Holder
 }
+
+func (e *HeldError) Error() string {
+	text := fmt.Sprintf("dlq %s is held by %s for task %s since %s", e.DLQ, e.Holder.Who, e.Holder.Task, e.Holder.Since.UTC().Format(time.RFC3339))
+	if !e.Holder.Until.IsZero() {
+		text += fmt.Sprintf(", until %s unless renewed", e.Holder.Until.UTC().Format(time.RFC3339))
+	}
+	return text + "; pause or cancel that task, or wait"
+}
+
+// Is makes errors.Is(err, ErrHeld) true.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }

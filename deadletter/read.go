@@ -4,48 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/foreign"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
-// ReadHeaders sets the fields of a dead letter that come from its headers: State, ID, Writer, Findings,
-// Foreign and Mismatch. ours are the headers that redeliver added, or nil if there are none; m.Headers
-// are the others. If no header has an id, ReadHeaders calls fallback for one. It removes a Time outside the years 0 to
-// 9999, which must be wrong.
-//
-// If ours name another group or origin than info, the message does not belong to this DLQ. It gets a
-// Mismatch: it is shown, and a replay refuses it.
-func ReadHeaders(m *Message, info Info, ours []redeliver.Header, fallback func() string) {
-	if y := m.Time.UTC().Year(); y < 0 || y > 9999 { // some times in milliseconds do not fit into 64 bits
-		m.Time = time.Time{} // JSON cannot represent it
-	}
-	if len(ours) > 0 {
-		m.Writer = WriterRedeliver
-		readOwn(m, info, ours)
-	} else {
-		foreign.Read(m, info)
-		readForeignReplay(m, fallback)
-		for _, h := range m.Headers {
-			if isOurs(h) {
-				m.Findings = redeliver.AppendFinding(m.Findings, redeliver.Finding{
-					Header: h.Name, Value: string(h.Value), Problem: "was not written by redeliver for this DLQ; it is not believed",
-				})
-			}
-		}
-	}
-	m.ID = cmp.Or(m.ID, m.State.ID)
-	if m.ID == "" {
-		m.ID = fallback()
-	}
-	m.State.ID = m.ID
-}
-
-// isOurs reports whether a header belongs to redeliver.
-func isOurs(h Header) bool { return strings.HasPrefix(h.Name, redeliver.HeaderPrefix) }
-
-func readOwn(m *Message, info Info, ours []redeliver.Header) {
+// ReadOwnHeaders sets the State, the Findings and the Mismatch of a dead letter from the headers that redeliver wrote. Adapters call
+// ReadHeaders of package driver.
+func ReadOwnHeaders(m *Message, info Info, ours []redeliver.Header) {
 	group := ""
 	for _, h := range ours {
 		switch {
@@ -61,7 +27,7 @@ func readOwn(m *Message, info Info, ours []redeliver.Header) {
 	if t := m.State.Truncated; t != "" {
 		m.Mismatch = fmt.Sprintf("its body was left out because %s refused it (%s); look for the original at %s", info.DLQ, t, originalOf(m))
 	}
-	foreign.CheckSubscription(m, info, m.State.Group, m.State.Origin)
+	m.CheckSubscription(info, m.State.Group, m.State.Origin)
 	m.State.Group = cmp.Or(m.State.Group, info.Group)
 	m.State.Origin = cmp.Or(m.State.Origin, info.Origin)
 }
@@ -72,4 +38,21 @@ func originalOf(m *Message) string {
 		return fmt.Sprintf("%s/%d/%d", m.State.Origin, src.Partition, src.Offset)
 	}
 	return m.State.Origin
+}
+
+// isOurs reports whether a header belongs to redeliver.
+func isOurs(h Header) bool { return strings.HasPrefix(h.Name, redeliver.HeaderPrefix) }
+
+// CheckSubscription sets m.Mismatch if the headers of a message name another group or origin than the DLQ's. It then also sets that
+// name in m.State. An empty name is ignored. A name that was cut to fit into a header matches the whole name.
+func (m *Message) CheckSubscription(info Info, group, origin string) {
+	const maxInHeader = 512 // the maximum length in a header
+	switch {
+	case group != "" && group != info.Group && group != limits.Cut(info.Group, maxInHeader):
+		m.State.Group = group
+		m.Mismatch = fmt.Sprintf("its headers name group %q, and %s is the DLQ of group %q", group, info.DLQ, info.Group)
+	case origin != "" && origin != info.Origin && origin != limits.Cut(info.Origin, maxInHeader):
+		m.State.Origin = origin
+		m.Mismatch = fmt.Sprintf("its headers name origin %q, and %s is the DLQ of origin %q", origin, info.DLQ, info.Origin)
+	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
@@ -32,7 +32,7 @@ type halfSession struct {
 	d *halfRemovingDLQ
 }
 
-func (s *halfSession) Remove(ctx context.Context, msgs []*driver.Message, entries ...driver.Entry) error {
+func (s *halfSession) Remove(ctx context.Context, msgs []*deadletter.Message, entries ...driver.Entry) error {
 	if len(msgs) == 0 || s.d.fails == 0 {
 		return s.Session.Remove(ctx, msgs, entries...)
 	}
@@ -60,7 +60,7 @@ func TestARemovalThatFailsIsCountedOnce(t *testing.T) {
 				}
 				b.Wait()
 				d := &halfRemovingDLQ{fails: 1, records: records}
-				q := deadletter.WithDriver(orders.DeadLetterQueue(), func(in driver.DLQ) driver.DLQ { d.DLQ = in; return d })
+				q := driver.Wrap(orders.DeadLetterQueue(), func(in driver.DLQ) driver.DLQ { d.DLQ = in; return d })
 				var task deadletter.Task
 				var err error
 				if kind == deadletter.KindReplay {

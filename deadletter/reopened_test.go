@@ -12,14 +12,14 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
 // hidingDLQ is a DLQ whose readers hide messages, so that a replay with a canary closes its scan to read the whole DLQ.
 type hidingDLQ struct{ driver.DLQ }
 
-func (d hidingDLQ) Info() driver.Info {
+func (d hidingDLQ) Info() deadletter.Info {
 	info := d.DLQ.Info()
 	info.ReadEffect = "it hides them"
 	return info
@@ -46,7 +46,7 @@ func TestAReplayDoesNotReplayWhatCameBack(t *testing.T) {
 		}
 		b.Wait()
 		<-time.After(time.Second)
-		q := deadletter.WithDriver(orders.DeadLetterQueue(), func(in driver.DLQ) driver.DLQ { return hidingDLQ{in} })
+		q := driver.Wrap(orders.DeadLetterQueue(), func(in driver.DLQ) driver.DLQ { return hidingDLQ{in} })
 		task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{
 			Who: "ann", Why: "a test", Canary: []int{1}, Watch: time.Second, Window: 5, Rate: 10,
 		})

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -37,7 +37,7 @@ type runner struct {
 	settling settlingSet // messages that an earlier runner has counted
 	stayed   settlingSet // messages that this runner has counted and left in the DLQ
 
-	located      driver.Located // the messages of a purge, if they need not be read
+	located      Located // the messages of a purge, if they need not be read
 	scan         Scan
 	opened       time.Time // when scan was opened
 	pace         pace
@@ -132,11 +132,10 @@ func (r *runner) openScan(ctx context.Context) error {
 // locate finds the messages of a purge without reading them, if that is possible. If the scan may return later messages,
 // only their positions can exclude them.
 func (r *runner) locate(ctx context.Context) (err error) {
-	c, ok := r.claim.(*driverClaim)
-	if !ok || r.task.Kind != KindPurge || r.located.Messages != nil || r.newer && len(r.task.Filter.Positions) == 0 {
+	if r.task.Kind != KindPurge || r.located.Messages != nil || r.newer && len(r.task.Filter.Positions) == 0 {
 		return nil
 	}
-	r.located, err = c.s.locate(ctx, &r.task.Filter)
+	r.located, err = locate(ctx, r.claim, &r.task.Filter)
 	return err
 }
 

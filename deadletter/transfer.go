@@ -153,7 +153,7 @@ func (l *line) message(info Info) (*Message, error) {
 		return nil, fmt.Errorf("needs headers of redeliver's, which do not count in %s, because another program fills it; import it into %s", info.DLQ, info.OwnDLQ)
 	}
 	m := &Message{ID: l.ID, Time: l.Time, Key: l.Key, Body: l.Body, Headers: l.Headers, Foreign: l.Foreign, Writer: l.Writer, Properties: l.Properties}
-	readOwn(m, info, l.State) // this also restores a Mismatch
+	ReadOwnHeaders(m, info, l.State) // this also restores a Mismatch
 	if info.OwnDLQ == "" && m.Writer != WriterRedeliver && slices.ContainsFunc(m.Headers, isOurs) {
 		// Without redeliver's own headers, the user's headers with redeliver's prefix would be trusted.
 		m.Writer, m.Foreign = WriterRedeliver, nil

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -36,7 +36,7 @@ func (q *queue) deadLetterLocked(rec record, after *delivery) {
 
 // DeadLetterQueue returns the DLQ for package deadletter, to browse, replay or purge it. Reading has no effect on it. Its Close has
 // the same effect as the death of a process: its claims end.
-func (s *Subscription) DeadLetterQueue() deadletter.Queue { return deadletter.New(&deadQueue{q: s.q}) }
+func (s *Subscription) DeadLetterQueue() deadletter.Queue { return driver.New(&deadQueue{q: s.q}) }
 
 // deadQueue implements [driver.DLQ].
 type deadQueue struct {
@@ -144,7 +144,7 @@ func (d *deadQueue) message(c *deadRecord) *deadletter.Message {
 	for _, h := range users.headers {
 		m.Headers = append(m.Headers, deadletter.Header{Name: h.name, Value: bytes.Clone(h.value)})
 	}
-	deadletter.ReadHeaders(m, d.Info(), ours, func() string { return users.idOf(d.q.dlq(), c.n, c.at) })
+	driver.ReadHeaders(m, d.Info(), ours, func() string { return users.idOf(d.q.dlq(), c.n, c.at) })
 	return m
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // deadSession implements [driver.Session].
@@ -60,10 +60,10 @@ func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*
 			continue
 		}
 		if err := s.d.do(func(q *queue) {
-			if to == driver.ToDLQ {
+			if to == driver.DestinationDLQ {
 				errs[i] = q.addLocked(m)
 			} else if errs[i] = q.refusesLocked(PlaceLevels); errs[i] == nil {
-				st := deadletter.ReplayState(m, s.d.Info())
+				st := driver.ReplayState(m, s.d.Info())
 				q.waitLocked(0, recordFrom(m, m.Headers).with(&st), nil, -1)
 			}
 		}); err != nil {

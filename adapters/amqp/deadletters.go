@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -63,7 +63,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if err != nil {
 		return nil, err
 	}
-	return deadletter.New(q), nil
+	return driver.New(q), nil
 }
 
 // ErrNoManagement means that only the management API can answer, and Config.ManagementURL is not

@@ -16,7 +16,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/dlq"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
@@ -42,7 +42,7 @@ func openTestDLQ(t *testing.T, f *fake, origin string, n int, group string) *tes
 		t.Fatal(err)
 	}
 	b := &testDLQ{Queue: q, client: c}
-	deadletter.WithDriver(q, func(d driver.DLQ) driver.DLQ {
+	driver.Wrap(q, func(d driver.DLQ) driver.DLQ {
 		b.own, _ = d.(*dlq.Queue)
 		return d
 	})

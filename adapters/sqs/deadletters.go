@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/dlq"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // A lease is how long messages of a DLQ stay hidden after their receive. A crashed process blocks the next one for up
@@ -76,7 +77,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("sqs: %w", err)
 	}
-	return deadletter.New(dlq.Open(dlq.Options{
+	return driver.New(dlq.Open(dlq.Options{
 		Main: main, DLQ: dead, Lease: cfg.Lease, Keys: c.cfg.StateKeys, SendTimeout: c.cfg.SendTimeout, NoProvisioning: c.cfg.NoProvisioning,
 	})), nil
 }

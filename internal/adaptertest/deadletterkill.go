@@ -10,12 +10,12 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // RunDeadLetterKills kills a runner between any two calls of its driver: for each call of a replay and of a purge,
 // once before it and once after it. Another runner resumes. Nothing is lost, at most a window is sent twice, and the
-// task counts each message once. The DLQ must be one of [deadletter.New].
+// task counts each message once. The DLQ must be one of [driver.New].
 func RunDeadLetterKills(t *testing.T, h Harness, open DeadLetters) {
 	t.Helper()
 	var todo []test
@@ -75,7 +75,7 @@ func (d *dlqFixture) killedAt(kind deadletter.Kind, call int, behind bool, ids [
 	}
 	t, err := task(q)
 	if survived = !m.dead; survived && call == 1 {
-		d.Fatalf("the task makes no call of the driver: is the DLQ one of deadletter.New?")
+		d.Fatalf("the task makes no call of the driver: is the DLQ one of driver.New?")
 	}
 	next, kills := d.queue(), 0
 	for m.dead && kills == 0 || errors.Is(err, deadletter.ErrClaimLost) { // a claim also expires when the broker stalls
@@ -137,7 +137,7 @@ func (d *dlqFixture) killableQueue(m *killableDriver) deadletter.Queue {
 }
 
 func (m *killableDriver) over(q deadletter.Queue) deadletter.Queue {
-	return deadletter.WithDriver(q, func(inner driver.DLQ) driver.DLQ { return killableDLQ{inner, m} })
+	return driver.Wrap(q, func(inner driver.DLQ) driver.DLQ { return killableDLQ{inner, m} })
 }
 
 // killableDriver counts the calls of a driver, or only those with one name, and kills its process at one of them.

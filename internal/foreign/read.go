@@ -6,13 +6,12 @@ package foreign
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -33,31 +32,31 @@ const (
 )
 
 // writerOf returns the program that writes a header of that name.
-func writerOf(name string) driver.Writer {
+func writerOf(name string) deadletter.Writer {
 	switch {
 	case isSpring(name):
-		return driver.WriterSpring
+		return deadletter.WriterSpring
 	case strings.HasPrefix(name, connectPrefix):
-		return driver.WriterConnect
+		return deadletter.WriterConnect
 	case strings.HasPrefix(name, streamsPrefix):
-		return driver.WriterStreams
+		return deadletter.WriterStreams
 	case name == rabbitDeath, strings.HasPrefix(name, rabbitFirst), strings.HasPrefix(name, rabbitLast):
-		return driver.WriterRabbitMQ
+		return deadletter.WriterRabbitMQ
 	case name == sqsSource:
-		return driver.WriterSQS
+		return deadletter.WriterSQS
 	case name == watermillReason || name == watermillTopic || name == watermillHandler || name == watermillSubscriber:
-		return driver.WriterWatermill
+		return deadletter.WriterWatermill
 	default:
-		return driver.WriterUnknown
+		return deadletter.WriterUnknown
 	}
 }
 
 // Read reads the headers of another program into m.State, and moves them from m.Headers to m.Foreign, so that a replay sends the
 // original message. If there are headers of several programs, the first counts, but isWeakSpringHeader headers count least.
-func Read(m *driver.Message, info driver.Info) {
+func Read(m *deadletter.Message, info deadletter.Info) {
 	for _, h := range m.Headers {
 		f := writerOf(h.Name)
-		if f == driver.WriterUnknown {
+		if f == deadletter.WriterUnknown {
 			continue
 		}
 		m.Writer = f
@@ -67,13 +66,13 @@ func Read(m *driver.Message, info driver.Info) {
 	}
 	m.State.Group, m.State.Origin = info.Group, info.Origin
 	m.State.LastFailed = m.Time
-	if m.Writer == driver.WriterUnknown {
+	if m.Writer == deadletter.WriterUnknown {
 		return
 	}
 	values := make(map[string][]byte)
-	users := make([]driver.Header, 0, len(m.Headers))
+	users := make([]deadletter.Header, 0, len(m.Headers))
 	for _, h := range m.Headers {
-		if writerOf(h.Name) != m.Writer && (m.Writer != driver.WriterSpring || h.Name != springDelivery) {
+		if writerOf(h.Name) != m.Writer && (m.Writer != deadletter.WriterSpring || h.Name != springDelivery) {
 			users = append(users, h)
 			continue
 		}
@@ -88,29 +87,29 @@ func Read(m *driver.Message, info driver.Info) {
 		return redeliver.Redact(limits.Cut(string(values[name]), limits.MaxErrorText))
 	}
 	switch m.Writer {
-	case driver.WriterSpring:
+	case deadletter.WriterSpring:
 		readSpring(m, info, values, text)
-	case driver.WriterConnect:
+	case deadletter.WriterConnect:
 		readConnect(m, info, values, text)
-	case driver.WriterStreams:
+	case deadletter.WriterStreams:
 		readStreams(m, info, values, text)
-	case driver.WriterRabbitMQ:
+	case deadletter.WriterRabbitMQ:
 		readRabbit(m, info, values, text)
-	case driver.WriterSQS:
+	case deadletter.WriterSQS:
 		source := text(sqsSource)
 		m.State.Reason = redeliver.ReasonExhausted // received as often as the RedrivePolicy allows
 		m.State.Error = "SQS moved it here: it was received too often"
-		CheckSubscription(m, info, "", source[strings.LastIndexByte(source, ':')+1:])
-	case driver.WriterWatermill:
+		m.CheckSubscription(info, "", source[strings.LastIndexByte(source, ':')+1:])
+	case deadletter.WriterWatermill:
 		m.State.Error = text(watermillReason)
 		m.Handler = text(watermillHandler)
-		CheckSubscription(m, info, "", text(watermillTopic))
+		m.CheckSubscription(info, "", text(watermillTopic))
 		m.State.Reason = redeliver.ReasonExhausted // a middleware before Watermill's poison queue has retried it in vain
 	default:
 	}
 }
 
-func readConnect(m *driver.Message, info driver.Info, values map[string][]byte, text func(string) string) {
+func readConnect(m *deadletter.Message, info deadletter.Info, values map[string][]byte, text func(string) string) {
 	st := &m.State
 	st.Error = text(connectPrefix + "exception.message")
 	st.ErrorType = text(connectPrefix + "exception.class.name")
@@ -123,15 +122,15 @@ func readConnect(m *driver.Message, info driver.Info, values map[string][]byte, 
 }
 
 // readTextPlace reads a topic, a partition and an offset that are written as text.
-func readTextPlace(m *driver.Message, info driver.Info, values map[string][]byte, text func(string) string, prefix string) {
+func readTextPlace(m *deadletter.Message, info deadletter.Info, values map[string][]byte, text func(string) string, prefix string) {
 	partition, err1 := strconv.ParseInt(string(values[prefix+"partition"]), 10, 32)
 	offset, err2 := strconv.ParseInt(string(values[prefix+"offset"]), 10, 64)
 	setPlace(&m.State, partition, err1 == nil, offset, err2 == nil)
-	CheckSubscription(m, info, "", text(prefix+"topic"))
+	m.CheckSubscription(info, "", text(prefix+"topic"))
 }
 
 // readStreams reads the headers of Kafka Streams. Its exception header has a class name followed by the message.
-func readStreams(m *driver.Message, info driver.Info, values map[string][]byte, text func(string) string) {
+func readStreams(m *deadletter.Message, info deadletter.Info, values map[string][]byte, text func(string) string) {
 	st := &m.State
 	st.Error = text(streamsPrefix + "message")
 	st.ErrorType, _, _ = strings.Cut(text(streamsPrefix+"exception"), ": ")
@@ -152,7 +151,7 @@ type rabbitDeaths struct {
 
 // readRabbit reads the headers that RabbitMQ wrote when it dead-lettered a message. The latest entry of x-death comes
 // first.
-func readRabbit(m *driver.Message, info driver.Info, values map[string][]byte, text func(string) string) {
+func readRabbit(m *deadletter.Message, info deadletter.Info, values map[string][]byte, text func(string) string) {
 	st := &m.State
 	origin := text(rabbitFirst + "queue")
 	reason := cmp.Or(text(rabbitLast+"reason"), text(rabbitFirst+"reason"))
@@ -182,26 +181,12 @@ func readRabbit(m *driver.Message, info driver.Info, values map[string][]byte, t
 	}
 	st.ErrorType = reason
 	st.Error = "RabbitMQ dead-lettered it: " + cmp.Or(reason, "it does not say why")
-	CheckSubscription(m, info, "", origin)
+	m.CheckSubscription(info, "", origin)
 }
 
 // setPlace sets the partition and the offset in the origin, if both are known and valid.
 func setPlace(st *redeliver.State, partition int64, ok1 bool, offset int64, ok2 bool) {
 	if ok1 && ok2 && partition >= 0 && partition <= 1<<31-1 && offset >= 0 {
 		st.Source.Known, st.Source.Partition, st.Source.Offset = true, int32(partition), offset
-	}
-}
-
-// CheckSubscription sets m.Mismatch if the headers of a message name another group or origin than the DLQ's. It then also sets that
-// name in m.State. An empty name is ignored. A name that was cut to fit into a header matches the whole name.
-func CheckSubscription(m *driver.Message, info driver.Info, group, origin string) {
-	const maxInHeader = 512 // the maximum length in a header
-	switch {
-	case group != "" && group != info.Group && group != limits.Cut(info.Group, maxInHeader):
-		m.State.Group = group
-		m.Mismatch = fmt.Sprintf("its headers name group %q, and %s is the DLQ of group %q", group, info.DLQ, info.Group)
-	case origin != "" && origin != info.Origin && origin != limits.Cut(info.Origin, maxInHeader):
-		m.State.Origin = origin
-		m.Mismatch = fmt.Sprintf("its headers name origin %q, and %s is the DLQ of origin %q", origin, info.DLQ, info.Origin)
 	}
 }

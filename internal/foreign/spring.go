@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -55,7 +55,7 @@ func IsSpringOriginal(name string) bool {
 	return strings.HasPrefix(name, springOriginal) || strings.HasPrefix(name, springPrefix+"original-")
 }
 
-func readSpring(m *driver.Message, info driver.Info, values map[string][]byte, text func(string) string) {
+func readSpring(m *deadletter.Message, info deadletter.Info, values map[string][]byte, text func(string) string) {
 	st := &m.State
 	if before := text(springOriginal + "topic"); before != "" && before != info.Origin && text(springPrefix+"original-topic") == info.Origin {
 		// A service copied the header from another topic. The recoverer appended the values for this topic.
@@ -92,12 +92,12 @@ func readSpring(m *driver.Message, info driver.Info, values map[string][]byte, t
 		}
 	}
 	readSpringRetry(m, values)
-	CheckSubscription(m, info, text(springGroup), cmp.Or(text(springOriginal+"topic"), text(springPrefix+"original-topic")))
+	m.CheckSubscription(info, text(springGroup), cmp.Or(text(springOriginal+"topic"), text(springPrefix+"original-topic")))
 }
 
 // readSpringRetry reads the counts and the due time of @RetryableTopic. A message on a retry topic of Spring's is no dead letter: it
 // waits. A group that moves from Spring to redeliver reads such messages, too.
-func readSpringRetry(m *driver.Message, values map[string][]byte) {
+func readSpringRetry(m *deadletter.Message, values map[string][]byte) {
 	st := &m.State
 	if n, ok := bigEndian(values[springDelivery]); ok && n > 0 && n <= limits.MaxAttempts {
 		st.Attempts = int(n)

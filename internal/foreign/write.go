@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -17,16 +17,16 @@ const maxText = 512
 
 // AppendSpring appends the headers that Spring Kafka's DeadLetterPublishingRecoverer writes for a dead letter with that
 // state.
-func AppendSpring(to []driver.Header, st *redeliver.State) []driver.Header {
+func AppendSpring(to []deadletter.Header, st *redeliver.State) []deadletter.Header {
 	to = append(to, text(springPrefix+"original-topic", st.Origin, maxText), text(springGroup, st.Group, maxText))
 	if st.Source.Known {
 		to = append(to,
-			driver.Header{Name: springPrefix + "original-partition", Value: binary.BigEndian.AppendUint32(nil, uint32(st.Source.Partition))},
-			driver.Header{Name: springPrefix + "original-offset", Value: binary.BigEndian.AppendUint64(nil, uint64(st.Source.Offset))})
+			deadletter.Header{Name: springPrefix + "original-partition", Value: binary.BigEndian.AppendUint32(nil, uint32(st.Source.Partition))},
+			deadletter.Header{Name: springPrefix + "original-offset", Value: binary.BigEndian.AppendUint64(nil, uint64(st.Source.Offset))})
 	}
 	if !st.Source.Timestamp.IsZero() {
 		to = append(to,
-			driver.Header{Name: springPrefix + "original-timestamp", Value: binary.BigEndian.AppendUint64(nil, uint64(st.Source.Timestamp.UnixMilli()))},
+			deadletter.Header{Name: springPrefix + "original-timestamp", Value: binary.BigEndian.AppendUint64(nil, uint64(st.Source.Timestamp.UnixMilli()))},
 			text(springPrefix+"original-timestamp-type", springNoTimestampType, maxText))
 	}
 	return append(to,
@@ -35,6 +35,6 @@ func AppendSpring(to []driver.Header, st *redeliver.State) []driver.Header {
 		text(springPrefix+"exception-stacktrace", st.ErrorType+": "+st.Error, limits.MaxErrorText))
 }
 
-func text(name, value string, maxBytes int) driver.Header {
-	return driver.Header{Name: name, Value: []byte(limits.Cut(value, maxBytes))}
+func text(name, value string, maxBytes int) deadletter.Header {
+	return deadletter.Header{Name: name, Value: []byte(limits.Cut(value, maxBytes))}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/scan"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
@@ -64,7 +65,7 @@ func (q *Queue) readMessage(g *scan.Message) *deadletter.Message {
 	if len(ours) == 0 {
 		m.Headers = append(m.Headers, deaths...) // last, because another program's come first
 	}
-	deadletter.ReadHeaders(m, q.info, ours, func() string { return wire.IDOf(d) })
+	driver.ReadHeaders(m, q.info, ours, func() string { return wire.IDOf(d) })
 	if part != "" && !foreign {
 		m.Mismatch = fmt.Sprintf("it is part %s of a message whose body is too large for the broker (%s): join the bodies of the parts", part, m.State.Truncated)
 	}

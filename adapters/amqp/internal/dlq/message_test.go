@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/scan"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -61,7 +62,7 @@ func TestReplayRestoresTheMessage(t *testing.T) {
 		t.Errorf("the replay is %+v, want %+v", again, was)
 	}
 	var file bytes.Buffer
-	fake := &fileQueue{Queue: deadletter.New(q), m: m}
+	fake := &fileQueue{Queue: driver.New(q), m: m}
 	if _, err := deadletter.Export(t.Context(), fake, deadletter.Filter{}, &file); err != nil {
 		t.Fatal(err)
 	}

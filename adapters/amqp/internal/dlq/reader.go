@@ -7,7 +7,7 @@ import (
 
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // deliveriesKey is the state's key for the highest delivery count of a message in a DLQ with a delivery limit.
@@ -37,7 +37,7 @@ func (r *deadReader) Next(ctx context.Context, want func(*deadletter.Message) bo
 	return m, nil
 }
 
-// CountArrivals implements [driver.ArrivalCounter].
+// CountArrivals implements [deadletter.ArrivalCounter].
 func (r *deadReader) CountArrivals(context.Context) (int, error) { return r.s.scanner.Arrivals() }
 
 // Close implements [driver.Reader].
@@ -88,4 +88,4 @@ func (q *Queue) recordDeliveries(ctx context.Context, met int, whole bool) error
 	return q.Append(ctx, driver.Entry{Key: deliveriesKey, Value: fmt.Append(nil, met)})
 }
 
-var _ driver.ArrivalCounter = (*deadReader)(nil)
+var _ deadletter.ArrivalCounter = (*deadReader)(nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/scan"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // deadSession is a connection with its locks and unsettled messages. Its end frees the locks and the messages. It
@@ -95,9 +95,9 @@ func (s *deadSession) Close(context.Context) error {
 // keep them.
 func (s *deadSession) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
 	frame, keys := s.q.Sender.FrameMax(), s.q.Keys
-	if to == driver.ToGroup {
+	if to == driver.DestinationGroup {
 		return s.writeAll(ctx, msgs, s.q.info.ReplayTo, func(m *deadletter.Message) (amqp091.Publishing, error) {
-			st := deadletter.ReplayState(m, s.q.info)
+			st := driver.ReplayState(m, s.q.info)
 			return recordFrom(m, m.Headers, keys).WaitingCopy(&st, time.Time{}, frame, wire.WaitingRoom)
 		})
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // The companion topic of a DLQ, "<dlq>.state", has the state of package deadletter, and the outcomes of the DLQ's

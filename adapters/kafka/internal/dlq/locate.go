@@ -9,10 +9,9 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
 )
 
-var _ driver.Locator = (*session)(nil)
+var _ deadletter.Locator = (*session)(nil)
 
 // maxClockSkew is by how much the clock of a record's writer may be ahead of ours.
 const maxClockSkew = time.Minute
@@ -23,10 +22,10 @@ type offsets struct {
 	from, to  int64
 }
 
-// Locate implements [driver.Locator]. The records are not read, so it is unknown when they were written. Their outcome
+// Locate implements [deadletter.Locator]. The records are not read, so it is unknown when they were written. Their outcome
 // applies to records of up to now: if the DLQ is created again, another record may have the offset.
-func (s *session) Locate(ctx context.Context, at []deadletter.Position) (driver.Located, error) {
-	q, none := s.q, driver.Located{}
+func (s *session) Locate(ctx context.Context, at []deadletter.Position) (deadletter.Located, error) {
+	q, none := s.q, deadletter.Located{}
 	if err := q.refresh(ctx); err != nil {
 		return none, err
 	}
@@ -72,7 +71,7 @@ func (s *session) Locate(ctx context.Context, at []deadletter.Position) (driver.
 			s.markSeen(p, end)
 		}
 	}
-	return driver.Located{Messages: messagesAt(all, until), Exact: !q.Foreign}, nil
+	return deadletter.Located{Messages: messagesAt(all, until), Exact: !q.Foreign}, nil
 }
 
 // offsetsOf returns the offsets of positions, by partition. It skips positions that no message can have.

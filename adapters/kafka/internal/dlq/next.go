@@ -10,6 +10,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // scanBuffer holds one scanned message and is reused: callers want few messages.
@@ -78,7 +79,7 @@ func (r *reader) message(part *logPart, rec *topiclog.Record) *deadletter.Messag
 	if len(ours) > 0 {
 		texts = record.AppendTexts(room[:0], ours)
 	}
-	deadletter.ReadHeaders(m, q.Where, texts, func() string { return q.idOf(m, v.place) })
+	driver.ReadHeaders(m, q.Where, texts, func() string { return q.idOf(m, v.place) })
 	if rec.Unread > 0 {
 		m.Headers, m.Mismatch = nil, fmt.Sprintf("it has %d headers, which are not read; nothing but a purge is possible", rec.Unread)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
@@ -66,15 +66,15 @@ func (w *writer) close() {
 
 // Write implements [driver.Session].
 func (s *session) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
-	if to == driver.ToGroup {
+	if to == driver.DestinationGroup {
 		return s.writeTo(ctx, msgs, s.q.Where.ReplayTo, func(m *deadletter.Message, w *produce.Write) {
 			rec := &w.Record.Message
 			if s.q.ForeignBack {
-				s.writer.addHeaders(rec, deadletter.ForeignReplayHeaders(m, s.q.Where))
+				s.writer.addHeaders(rec, driver.ForeignReplayHeaders(m, s.q.Where))
 				return
 			}
 			s.writer.addHeaders(rec, m.Headers)
-			s.writer.state = deadletter.ReplayState(m, s.q.Where)
+			s.writer.state = driver.ReplayState(m, s.q.Where)
 			record.AppendState(rec, &s.writer.state)
 		})
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // Entry is a record of a compacted topic. A nil value deletes the key.

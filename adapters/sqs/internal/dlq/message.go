@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // deadRecord is a dead letter's native message, as its publisher made it.
@@ -55,7 +56,7 @@ func (q *Queue) readMessage(m *types.Message) *deadletter.Message {
 	if source != "" && headers == nil {
 		dead.Headers = append(dead.Headers, deadletter.Header{Name: sourceARN, Value: []byte(source)})
 	}
-	deadletter.ReadHeaders(dead, q.info, headers, func() string { return wire.IDOf(m) })
+	driver.ReadHeaders(dead, q.info, headers, func() string { return wire.IDOf(m) })
 	if part != "" {
 		dead.Mismatch = fmt.Sprintf("it is part %s of a message that is too large for %s (%s): join the bodies of the parts", part, q.info.DLQ, dead.State.Truncated)
 	}

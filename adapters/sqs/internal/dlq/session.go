@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 const (
@@ -46,7 +46,7 @@ type session struct {
 // Write implements [driver.Session].
 func (s *session) Write(ctx context.Context, to driver.Destination, msgs []*deadletter.Message) []error {
 	queue, compose := s.q.Main, s.composeReplay
-	if to == driver.ToDLQ {
+	if to == driver.DestinationDLQ {
 		queue, compose = s.q.DLQ, s.composeImport
 	}
 	timeout := s.q.SendTimeout
@@ -55,7 +55,7 @@ func (s *session) Write(ctx context.Context, to driver.Destination, msgs []*dead
 	sender := api.NewSender(queue, api.PublishLinger)
 	errs := sender.SendAll(ctx, len(msgs), func(i int) (wire.Outgoing, error) { return compose(msgs[i]) })
 	for i, err := range errs {
-		if err == nil && to == driver.ToGroup && time.Since(s.startedAt) < skewWindow {
+		if err == nil && to == driver.DestinationGroup && time.Since(s.startedAt) < skewWindow {
 			s.replayedEarly[msgs[i].ID] = true // when it comes back, a reader could take it for an old message
 		}
 	}
@@ -63,7 +63,7 @@ func (s *session) Write(ctx context.Context, to driver.Destination, msgs []*dead
 }
 
 func (s *session) composeReplay(m *deadletter.Message) (wire.Outgoing, error) {
-	st := deadletter.ReplayState(m, s.q.info)
+	st := driver.ReplayState(m, s.q.info)
 	rec := recordFrom(m, m.Headers)
 	rec.Keys = s.q.Keys
 	o, ok := rec.WaitingCopy(&st, s.q.Main.MaxSize)

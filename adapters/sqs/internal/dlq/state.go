@@ -15,7 +15,8 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -78,7 +79,7 @@ func (q *Queue) updateState(ctx context.Context, entries []driver.Entry) (snap d
 	}
 	body, err := snap.Bytes()
 	if err == nil && len(body) > maxStateSize {
-		err = fmt.Errorf("sqs: %w: the state of %s is %d bytes, more than a message holds: cancel tasks that should not continue, or use a filter without a long list", driver.ErrStateFull, q.DLQ.Name, len(body))
+		err = fmt.Errorf("sqs: %w: the state of %s is %d bytes, more than a message holds: cancel tasks that should not continue, or use a filter without a long list", deadletter.ErrStateFull, q.DLQ.Name, len(body))
 	}
 	if err != nil {
 		return snap, at, errors.Join(err, q.returnState(graceCtx, found))

@@ -1,4 +1,4 @@
-package deadletter_test
+package driver_test
 
 import (
 	"encoding/binary"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
@@ -91,7 +92,7 @@ func TestImpossibleTimesAreNotTrusted(t *testing.T) {
 			value := binary.BigEndian.AppendUint64(nil, forged)
 			for _, name := range []string{"kafka_dlt-original-timestamp", "kafka_original-timestamp", "retry_topic-original-timestamp", "retry_topic-backoff-timestamp"} {
 				m := &deadletter.Message{Time: at, Headers: []deadletter.Header{{Name: name, Value: value}}}
-				deadletter.ReadHeaders(m, orders, nil, func() string { return "made up" })
+				driver.ReadHeaders(m, orders, nil, func() string { return "made up" })
 				if st := m.State; !st.Source.Timestamp.IsZero() || !st.Due.IsZero() || st.Reason != redeliver.ReasonExhausted {
 					t.Errorf("written at %s, %s says %#x: of %s, due %s, %q", at, name, forged, st.Source.Timestamp, st.Due, st.Reason)
 				}
@@ -116,7 +117,7 @@ func TestRecordTimesOutsideJSONAreRemoved(t *testing.T) {
 	} {
 		for _, ours := range [][]redeliver.Header{nil, {{Name: redeliver.HeaderAttempt, Value: "1"}}} {
 			m := &deadletter.Message{Time: at}
-			deadletter.ReadHeaders(m, orders, ours, func() string { return "made up" })
+			driver.ReadHeaders(m, orders, ours, func() string { return "made up" })
 			for _, got := range []time.Time{m.Time, m.State.LastFailed, m.Failed()} {
 				if _, err := json.Marshal(got); err != nil {
 					t.Error(err)
@@ -136,7 +137,7 @@ func TestForeignReplayHeadersKeepTheFirstFailure(t *testing.T) {
 		deadletter.Header{Name: "kafka_original-topic", Value: []byte("orders-retry")}, // appended after the first
 		deadletter.Header{Name: redeliver.HeaderID, Value: []byte("made up")}, deadletter.Header{Name: redeliver.HeaderReplays, Value: []byte("1")})
 	var got []string
-	for _, h := range deadletter.ForeignReplayHeaders(read(headers), orders) {
+	for _, h := range driver.ForeignReplayHeaders(read(headers), orders) {
 		got = append(got, h.Name)
 		if h.Name == "kafka_original-topic" && string(h.Value) != "orders" || h.Name == redeliver.HeaderReplays && string(h.Value) != "2" {
 			t.Errorf("%s is %q", h.Name, h.Value)

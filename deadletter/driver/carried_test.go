@@ -1,4 +1,4 @@
-package deadletter_test
+package driver_test
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package deadletter_test
+package driver_test
 
 import (
 	"encoding/binary"
@@ -10,13 +10,14 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 var orders = deadletter.Info{DLQ: "orders.billing.dlq", Origin: "orders", Group: "billing", ReplayTo: "orders.billing.retry"}
 
 func read(headers []deadletter.Header, ours ...redeliver.Header) *deadletter.Message {
 	m := &deadletter.Message{Time: time.Unix(1_700_000_000, 0).UTC(), Headers: headers}
-	deadletter.ReadHeaders(m, orders, ours, func() string { return "made up" })
+	driver.ReadHeaders(m, orders, ours, func() string { return "made up" })
 	return m
 }
 
@@ -32,7 +33,7 @@ func TestRedeliversOwnHeadersAreReadAndCompared(t *testing.T) {
 			t.Errorf("headers of group %s and origin %s belong to %+v", other.Group, other.Origin, orders)
 		}
 	}
-	back := deadletter.ReplayState(m, orders)
+	back := driver.ReplayState(m, orders)
 	if back.Attempts != 0 || back.Replays != 3 || back.Reason != "" || back.ID != "a" || !back.Due.IsZero() || back.Error != "no" {
 		t.Errorf("it is replayed as %+v", back)
 	}
@@ -136,7 +137,7 @@ func TestHeadersOfRabbitMQ(t *testing.T) {
 		{"count":3,"reason":"expired","queue":"orders-wait","time":"2026-03-04T05:06:08Z"},
 		{"count":2,"reason":"delivery_limit","queue":"orders","time":"2026-03-04T05:06:07Z"}]`
 	m := &deadletter.Message{Headers: []deadletter.Header{{Name: "tenant", Value: []byte("acme")}, {Name: "x-death", Value: []byte(deaths)}, {Name: "x-first-death-queue", Value: []byte("orders")}, {Name: "x-first-death-reason", Value: []byte("delivery_limit")}}}
-	deadletter.ReadHeaders(m, info, nil, func() string { return "id" })
+	driver.ReadHeaders(m, info, nil, func() string { return "id" })
 	st := m.State
 	if m.Writer != deadletter.WriterRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Attempts != 3 || st.Origin != "orders" || m.Mismatch != "" || len(m.Headers) != 1 || len(m.Foreign) != 3 {
 		t.Errorf("it says %+v", m)
@@ -146,12 +147,12 @@ func TestHeadersOfRabbitMQ(t *testing.T) {
 	}
 	// RabbitMQ dead-lettered it from a level of redeliver.
 	m = &deadletter.Message{Headers: []deadletter.Header{{Name: "x-first-death-queue", Value: []byte("orders.billing.retry.10s")}}}
-	deadletter.ReadHeaders(m, orders, nil, func() string { return "m" })
+	driver.ReadHeaders(m, orders, nil, func() string { return "m" })
 	if m.State.Origin != "orders" || m.Mismatch != "" {
 		t.Errorf("a dead letter from a queue of redeliver is read as %+v", m)
 	}
 	m = &deadletter.Message{Headers: []deadletter.Header{{Name: "x-first-death-queue", Value: []byte("refunds")}, {Name: "x-first-death-reason", Value: []byte("maxlen")}, {Name: "x-death", Value: []byte("garbage")}}}
-	deadletter.ReadHeaders(m, info, nil, func() string { return "id" })
+	driver.ReadHeaders(m, info, nil, func() string { return "id" })
 	if m.Mismatch == "" || m.State.Reason != "" || m.State.ErrorType != "maxlen" {
 		t.Errorf("a dead letter from another queue is read as %+v", m)
 	}
@@ -161,7 +162,7 @@ func TestHeadersOfAnSQSRedrive(t *testing.T) {
 	info := deadletter.Info{DLQ: "orders-dlq", Origin: "orders", Group: "orders"}
 	for source, ok := range map[string]bool{"arn:aws:sqs:eu-west-1:1234:orders": true, "arn:aws:sqs:eu-west-1:1234:refunds": false} {
 		m := &deadletter.Message{Headers: []deadletter.Header{{Name: "DeadLetterQueueSourceArn", Value: []byte(source)}}}
-		deadletter.ReadHeaders(m, info, nil, func() string { return "id" })
+		driver.ReadHeaders(m, info, nil, func() string { return "id" })
 		if m.Writer != deadletter.WriterSQS || (m.Mismatch == "") != ok || m.State.Reason != redeliver.ReasonExhausted || len(m.Headers) != 0 {
 			t.Errorf("from %s it is read as %+v", source, m)
 		}
@@ -185,7 +186,7 @@ func TestTimesOutsideJSONAreRemoved(t *testing.T) {
 		{time.Unix(1763700000, 0).UTC(), true},
 	} {
 		m := &deadletter.Message{Time: c.at}
-		deadletter.ReadHeaders(m, orders, nil, func() string { return "made up" })
+		driver.ReadHeaders(m, orders, nil, func() string { return "made up" })
 		if kept := m.Time.Equal(c.at); kept != c.kept || !c.kept && !m.Time.IsZero() {
 			t.Errorf("seconds %d: it is read as %s", c.at.Unix(), m.Time)
 		}

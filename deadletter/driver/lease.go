@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
 )
 
 // lease is the value of a lock's key.
@@ -26,8 +28,8 @@ func (l *lease) held(now time.Time) bool {
 	return l.Token != "" && !l.Released && now.Before(l.Until)
 }
 
-func (l *lease) holder() Holder {
-	return Holder{Who: l.Who, Task: l.Task, Since: l.Since, Until: l.Until}
+func (l *lease) holder() deadletter.Holder {
+	return deadletter.Holder{Who: l.Who, Task: l.Task, Since: l.Since, Until: l.Until}
 }
 
 // supersedes reports whether the second lease replaces the first. Both are JSON.
@@ -51,7 +53,7 @@ func (s State) lease(lock string) (l lease) {
 }
 
 // LeaseHolder is [DLQ.LockHolder] for a DLQ whose locks are [Leases].
-func LeaseHolder(ctx context.Context, d DLQ, lock string) (h Holder, ok bool, err error) {
+func LeaseHolder(ctx context.Context, d DLQ, lock string) (h deadletter.Holder, ok bool, err error) {
 	state, err := d.Load(ctx)
 	if l := state.lease(lock); l.held(time.Now()) {
 		return l.holder(), true, nil
@@ -100,7 +102,7 @@ func NewLeases(ctx context.Context, d DLQ, duration time.Duration, o LeaseOption
 }
 
 // Lock implements [Session].
-func (l *Leases) Lock(ctx context.Context, lock string, h Holder) error {
+func (l *Leases) Lock(ctx context.Context, lock string, h deadletter.Holder) error {
 	state, err := l.dlq.Load(ctx)
 	if err != nil {
 		return err
@@ -108,7 +110,7 @@ func (l *Leases) Lock(ctx context.Context, lock string, h Holder) error {
 	now := time.Now()
 	was := state.lease(lock)
 	if was.held(now) {
-		return &HeldError{DLQ: l.dlq.Info().DLQ, Holder: was.holder()}
+		return &deadletter.HeldError{DLQ: l.dlq.Info().DLQ, Holder: was.holder()}
 	}
 	next := lease{Epoch: was.Epoch + 1, Token: l.token, Who: h.Who, Task: h.Task, Since: now.UTC()}
 	e, err := next.entry(lock, now.Add(l.newDuration()))
@@ -122,7 +124,7 @@ func (l *Leases) Lock(ctx context.Context, lock string, h Holder) error {
 		return err
 	}
 	if owner := state.lease(lock); owner.Token != l.token {
-		return &HeldError{DLQ: l.dlq.Info().DLQ, Holder: owner.holder()}
+		return &deadletter.HeldError{DLQ: l.dlq.Info().DLQ, Holder: owner.holder()}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,7 +186,7 @@ func (l *Leases) renew(ctx context.Context) error {
 	defer l.mu.Unlock()
 	for lock := range l.mine {
 		if now := state.lease(lock); now.Token != l.token {
-			l.lost = fmt.Errorf("%w: %s is held by %s now, for task %s", ErrClaimLost, l.dlq.Info().DLQ, now.Who, now.Task)
+			l.lost = fmt.Errorf("%w: %s is held by %s now, for task %s", deadletter.ErrClaimLost, l.dlq.Info().DLQ, now.Who, now.Task)
 			return l.lost
 		}
 	}
@@ -211,7 +213,7 @@ func (l *Leases) renewUntilDone(ctx context.Context) {
 		l.renewErr = err
 		l.mu.Unlock()
 		switch {
-		case errors.Is(err, ErrClaimLost):
+		case errors.Is(err, deadletter.ErrClaimLost):
 			return
 		case err == nil && l.opts.OnRenewed != nil:
 			l.opts.OnRenewed(ctx)
@@ -228,7 +230,7 @@ func (l *Leases) Check() error {
 
 func (l *Leases) checkLocked() error {
 	if l.lost == nil && len(l.mine) > 0 && time.Since(l.renewedAt) > l.duration {
-		l.lost = fmt.Errorf("%w: the lease on %s could not be renewed for %s and has expired; see whether the broker answers", ErrClaimLost, l.dlq.Info().DLQ, l.duration)
+		l.lost = fmt.Errorf("%w: the lease on %s could not be renewed for %s and has expired; see whether the broker answers", deadletter.ErrClaimLost, l.dlq.Info().DLQ, l.duration)
 		if l.renewErr != nil {
 			l.lost = fmt.Errorf("%w. The last renewal: %w", l.lost, l.renewErr)
 		}
@@ -240,7 +242,7 @@ func (l *Leases) checkLocked() error {
 func (l *Leases) Close(ctx context.Context) error {
 	l.end()
 	<-l.ended
-	if errors.Is(l.Check(), ErrClaimLost) {
+	if errors.Is(l.Check(), deadletter.ErrClaimLost) {
 		return nil
 	}
 	entries, err := l.entries(time.Now(), true)

@@ -1,5 +1,8 @@
 // Package driver has the interfaces that an adapter implements so that package deadletter can work
-// with its broker's dead-letter queues. Programs use package deadletter instead.
+// with its broker's dead-letter queues. [New] makes a deadletter.Queue of a driver. Programs that only work with a DLQ need
+// package deadletter alone.
+//
+// Experimental: until version 1.0 a minor version may change this package. The changelog says so.
 //
 // # The seam
 //
@@ -32,7 +35,7 @@
 //	Append(task: running)          the task is known before its first message
 //	Lock(look), Open(Start)
 //	500 x Next
-//	Write(ToGroup, 500)            each is confirmed
+//	Write(DestinationGroup, 500)            each is confirmed
 //	Remove(500, task)              first records the task, which counts the 500 messages and names
 //	                               them as settling; then removes them from the DLQ
 //	500 x Next, Write, Remove      this record names the messages of the second window instead
@@ -58,9 +61,14 @@ package driver
 
 import (
 	"context"
-	"iter"
 	"time"
+
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/driver"
 )
+
+// ErrRefused marks an error of one message that no other try can fix, for example because the message is too large.
+var ErrRefused = driver.ErrRefused
 
 // DLQ is one dead-letter queue. It is safe for concurrent use.
 //
@@ -68,7 +76,7 @@ import (
 // may block until its context ends.
 type DLQ interface {
 	// These methods are those of a deadletter.Queue. None of them reads a message.
-	Info() Info
+	Info() deadletter.Info
 	Count(ctx context.Context) (n int64, exact bool, err error)
 	Oldest(ctx context.Context) (at time.Time, ok bool, err error)
 	Retention(ctx context.Context) (time.Duration, error)
@@ -78,81 +86,52 @@ type DLQ interface {
 	// Load returns the present state, which the caller may change.
 	Load(ctx context.Context) (State, error)
 	// Append writes entries to the state, in order, and returns when they are confirmed.
-	// [State.Put] decides whether a lease entry counts. The error is [ErrStateFull] if the broker has no
+	// [State.Put] decides whether a lease entry counts. The error is [deadletter.ErrStateFull] if the broker has no
 	// room for them; then nothing is written.
 	Append(ctx context.Context, entries ...Entry) error
 	// LockHolder returns the holder of a lock; ok is false if there is none.
-	LockHolder(ctx context.Context, lock string) (h Holder, ok bool, err error)
+	LockHolder(ctx context.Context, lock string) (h deadletter.Holder, ok bool, err error)
 	// Close closes the DLQ and its sessions, whose locks end as if their process had died.
 	Close() error
 }
 
-// The locks. If the ReadEffect is [NoReadEffect], ReadLock is not used.
+// The locks. If the ReadEffect is [deadletter.NoReadEffect], ReadLock is not used.
 const (
 	ClaimLock = "claim" // held by the runner that writes
 	ReadLock  = "look"  // held by the reader if reading hides messages
 )
 
-// Session is a connection of one reader or one runner. It belongs to one goroutine.
+// Session is a connection of one reader or one runner. It belongs to one goroutine. If it is a [deadletter.Locator], a purge need
+// not read the messages.
 type Session interface {
-	// Lock takes a lock until the session is closed, or returns a [HeldError] at once.
-	Lock(ctx context.Context, lock string, h Holder) error
-	// Check returns an [ErrClaimLost] if one of the locks is lost, or may be lost. It sends no request.
+	// Lock takes a lock until the session is closed, or returns a [deadletter.HeldError] at once.
+	Lock(ctx context.Context, lock string, h deadletter.Holder) error
+	// Check returns an [deadletter.ErrClaimLost] if one of the locks is lost, or may be lost. It sends no request.
 	// Package deadletter calls it before each of the calls below, and after each that fails.
 	Check() error
 	// Open begins to read. If reading hides messages, at most one reader is open, and a later reader of
 	// the session may leave out messages that came after the first one was opened.
-	Open(ctx context.Context, from From) (Reader, error)
+	Open(ctx context.Context, from deadletter.From) (Reader, error)
 	// Write writes messages to a destination, and returns when each is confirmed or has failed. It
 	// returns one error for each message, nil for a confirmed one. An error that wraps [ErrRefused]
 	// means that the broker will never take that message. Messages of one key keep their order.
-	Write(ctx context.Context, to Destination, msgs []*Message) []error
+	Write(ctx context.Context, to Destination, msgs []*deadletter.Message) []error
 	// Remove records entries and then, when they are confirmed, removes messages. An open reader of
 	// this session must have returned them.
-	Remove(ctx context.Context, msgs []*Message, entries ...Entry) error
+	Remove(ctx context.Context, msgs []*deadletter.Message, entries ...Entry) error
 	// Close releases the locks.
 	Close(ctx context.Context) error
 }
 
-// Locator is a [Session] that finds messages without reading them, so that a message can be removed that nobody can decode.
-type Locator interface {
-	// Locate returns the messages that are at the positions, or all that are in the DLQ now if at is nil.
-	// Located.Messages is nil if they must be read.
-	Locate(ctx context.Context, at []Position) (Located, error)
-}
-
-// Located are messages that were not read.
-type Located struct {
-	// Messages has messages with only what Remove needs. It can be used again, and then has the same messages.
-	Messages iter.Seq[*Message]
-	// Exact reports whether each of them is a message. Otherwise some may be markers of transactions, or be compacted.
-	Exact bool
-}
-
-// Reader reads the messages that are in the DLQ when it is opened and have not been removed.
+// Reader reads the messages that are in the DLQ when it is opened and have not been removed. If it is a
+// [deadletter.ArrivalCounter], a canary need not read all messages again.
 type Reader interface {
 	// Next is that of a deadletter.Scan, except that only a reader from [End] must return newer messages
 	// after io.EOF. want is never nil.
-	Next(ctx context.Context, want func(*Message) bool) (*Message, error)
+	Next(ctx context.Context, want func(*deadletter.Message) bool) (*deadletter.Message, error)
 	// Close returns to the DLQ the messages that were read and not removed.
 	Close(ctx context.Context) error
 }
-
-// ArrivalCounter is a [Reader] that can count new messages without reading them.
-type ArrivalCounter interface {
-	// CountArrivals returns how many messages have come to the DLQ since the reader was opened.
-	CountArrivals(ctx context.Context) (int, error)
-}
-
-// From says where a reader begins.
-type From uint8
-
-// The values of From. A driver whose readers hide messages is not asked for End.
-const (
-	FromStart From = iota // at the oldest message
-	FromEnd               // after the present last message: the reader returns only later ones
-	FromTail              // at least TailSize messages before the end of each partition, where that is cheap; otherwise Start
-)
 
 // TailSize is the least number of records that a reader from Tail reads of each partition.
 const TailSize = 4096
@@ -162,6 +141,6 @@ type Destination uint8
 
 // The destinations.
 const (
-	ToGroup Destination = iota // the retry topic or queue of the group that failed it, with the state of a replay
-	ToDLQ                      // the DLQ itself, with the headers that the message has
+	DestinationGroup Destination = iota // the retry topic or queue of the group that failed it, with the state of a replay
+	DestinationDLQ                      // the DLQ itself, with the headers that the message has
 )

@@ -1,4 +1,4 @@
-package deadletter_test
+package driver_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 func named(name, value string) deadletter.Header {
@@ -40,7 +41,7 @@ func TestForeignReplaysAreRecognized(t *testing.T) {
 					t.Fatalf("written by %q, headers with %s, round %d: written by %q, id %q, %d replays, headers %v", writer, users, round, m.Writer, m.ID, m.State.Replays, m.Headers)
 				}
 				sent = nil
-				for _, h := range deadletter.ForeignReplayHeaders(m, orders) {
+				for _, h := range driver.ForeignReplayHeaders(m, orders) {
 					if !strings.HasPrefix(h.Name, "kafka_dlt-") { // Spring's recoverer adds them again
 						sent = append(sent, h)
 					}

@@ -9,7 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redeliver/redeliver/internal/deadletter/driver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/deadletter/driver"
 )
 
 // slowState is the state of a DLQ with slow writes. It has only the parts of driver.DLQ that leases need.
@@ -21,7 +22,7 @@ type slowState struct {
 	begun time.Time
 }
 
-func (s *slowState) Info() driver.Info { return driver.Info{DLQ: "orders.dlq"} }
+func (s *slowState) Info() deadletter.Info { return deadletter.Info{DLQ: "orders.dlq"} }
 
 func (s *slowState) Load(context.Context) (driver.State, error) {
 	s.mu.Lock()
@@ -52,14 +53,14 @@ func TestALeaseThatRanOutIsNotRevived(t *testing.T) {
 		slow := &slowState{state: make(driver.State), begun: time.Now()}
 		first := driver.NewLeases(t.Context(), slow, 30*time.Second, driver.LeaseOptions{})
 		second := driver.NewLeases(t.Context(), slow, 30*time.Second, driver.LeaseOptions{})
-		if err := first.Lock(t.Context(), driver.ClaimLock, driver.Holder{Who: "first"}); err != nil {
+		if err := first.Lock(t.Context(), driver.ClaimLock, deadletter.Holder{Who: "first"}); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(31 * time.Second)                                                                   // the renewal of 0:10 comes at 0:35
-		if err := second.Lock(t.Context(), driver.ClaimLock, driver.Holder{Who: "second"}); err != nil { // from 0:31 to 0:37
+		<-time.After(31 * time.Second)                                                                       // the renewal of 0:10 comes at 0:35
+		if err := second.Lock(t.Context(), driver.ClaimLock, deadletter.Holder{Who: "second"}); err != nil { // from 0:31 to 0:37
 			t.Fatal(err)
 		}
-		if err := first.Check(); !errors.Is(err, driver.ErrClaimLost) {
+		if err := first.Check(); !errors.Is(err, deadletter.ErrClaimLost) {
 			t.Errorf("both sessions have the lock: %v", err)
 		}
 	})
@@ -86,11 +87,11 @@ func (s *deniedState) Append(ctx context.Context, entries ...driver.Entry) error
 func TestALostLeaseNamesItsCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := driver.NewLeases(t.Context(), &deniedState{slowState: slowState{state: make(driver.State), begun: time.Now()}}, 30*time.Second, driver.LeaseOptions{})
-		if err := l.Lock(t.Context(), driver.ClaimLock, driver.Holder{Who: "first"}); err != nil {
+		if err := l.Lock(t.Context(), driver.ClaimLock, deadletter.Holder{Who: "first"}); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(31 * time.Second)
-		if err := l.Check(); !errors.Is(err, driver.ErrClaimLost) || !errors.Is(err, errDenied) {
+		if err := l.Check(); !errors.Is(err, deadletter.ErrClaimLost) || !errors.Is(err, errDenied) {
 			t.Errorf("the lease is lost with %v", err)
 		}
 	})

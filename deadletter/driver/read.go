@@ -1,0 +1,46 @@
+package driver
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/foreign"
+)
+
+// ReadHeaders sets the fields of a dead letter that come from its headers: State, ID, Writer, Findings,
+// Foreign and Mismatch. ours are the headers that redeliver added, or nil if there are none; m.Headers
+// are the others. If no header has an id, ReadHeaders calls fallback for one. It removes a Time outside the years 0 to
+// 9999, which must be wrong.
+//
+// If ours name another group or origin than info, the message does not belong to this DLQ. It gets a
+// Mismatch: it is shown, and a replay refuses it.
+func ReadHeaders(m *deadletter.Message, info deadletter.Info, ours []redeliver.Header, fallback func() string) {
+	if y := m.Time.UTC().Year(); y < 0 || y > 9999 { // some times in milliseconds do not fit into 64 bits
+		m.Time = time.Time{} // JSON cannot represent it
+	}
+	if len(ours) > 0 {
+		m.Writer = deadletter.WriterRedeliver
+		deadletter.ReadOwnHeaders(m, info, ours)
+	} else {
+		foreign.Read(m, info)
+		readForeignReplay(m, fallback)
+		for _, h := range m.Headers {
+			if isOurs(h) {
+				m.Findings = redeliver.AppendFinding(m.Findings, redeliver.Finding{
+					Header: h.Name, Value: string(h.Value), Problem: "was not written by redeliver for this DLQ; it is not believed",
+				})
+			}
+		}
+	}
+	m.ID = cmp.Or(m.ID, m.State.ID)
+	if m.ID == "" {
+		m.ID = fallback()
+	}
+	m.State.ID = m.ID
+}
+
+// isOurs reports whether a header belongs to redeliver.
+func isOurs(h deadletter.Header) bool { return strings.HasPrefix(h.Name, redeliver.HeaderPrefix) }
