@@ -6,51 +6,11 @@ import "time"
 // block. A sink does not change what the library does.
 type Sink interface{ Event(Event) }
 
-// FilteringSink is a Sink that may not want the events [Attempted] and [Committed], which every message has. If no sink wants such
-// an event, it is not created. All other events are always reported.
-type FilteringSink interface {
-	Sink
-	// Wants reports whether Event should be called for events of e's type; e's fields have no meaning. It is called as Event is,
-	// and before each such event.
-	Wants(e Event) bool
-}
-
 // SinkFunc makes a function a [Sink].
 type SinkFunc func(Event)
 
 // Event implements [Sink].
 func (f SinkFunc) Event(e Event) { f(e) }
-
-// Sinks returns a sink that passes events to several sinks, in order. It wants the events that one of them wants, so a
-// [FilteringSink] also gets events that only the others want. Nil sinks are ignored.
-func Sinks(sinks ...Sink) Sink {
-	var all sinkList
-	for _, s := range sinks {
-		if s != nil {
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
-type sinkList []Sink
-
-// Event implements [Sink].
-func (all sinkList) Event(e Event) {
-	for _, s := range all {
-		s.Event(e)
-	}
-}
-
-// Wants implements [FilteringSink].
-func (all sinkList) Wants(e Event) bool {
-	for _, s := range all {
-		if sel, ok := s.(FilteringSink); !ok || sel.Wants(e) {
-			return true
-		}
-	}
-	return false
-}
 
 // Event is one of the structs of this file. Only this package defines events; a minor version may add some.
 type Event interface{ event() }

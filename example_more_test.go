@@ -10,6 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // delays prints the waits before the first retries, without jitter.
@@ -129,7 +130,7 @@ func ExampleNewSlogSink() {
 			return a
 		},
 	})
-	sink := redeliver.Sinks(redeliver.NewSlogSink(slog.New(handler)))
+	sink := observe.Sinks(redeliver.NewSlogSink(slog.New(handler)))
 	sink.Event(redeliver.SubscriptionChanged{Origin: "orders", Group: "billing", Change: redeliver.ChangeAssigned})
 	sink.Event(redeliver.SubscriptionChanged{
 		Origin: "orders", Group: "billing", Change: redeliver.ChangeIntakePaused, Detail: "writing to orders.billing.dlq", Err: errors.New("disk full"),

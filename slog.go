@@ -33,7 +33,7 @@ func (s slogSink) Event(e Event) {
 	}
 }
 
-// Wants implements [FilteringSink].
+// Wants implements FilteringSink of package observe.
 func (s slogSink) Wants(e Event) bool {
 	switch e.(type) {
 	case Attempted, Committed, Hopped, Published:

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
-	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/observe"
 )
 
 var (
@@ -196,7 +196,7 @@ func (m *Received) Ack() error {
 	}
 	m.settled = ErrSettled
 	m.reportAttempt(nil)
-	m.d.EndSpan(tracing.Succeeded, nil)
+	m.d.EndSpan(observe.OutcomeSucceeded, nil)
 	m.end(nil)
 	m.Message.Ack()
 	return nil
@@ -237,7 +237,7 @@ func (m *Received) expire() {
 	m.settled = ErrVisibleAgain
 	if m.d.Lost() {
 		m.mu.Unlock()
-		m.d.EndSpan(tracing.Abandoned, context.Cause(m.d.Session()))
+		m.d.EndSpan(observe.OutcomeAbandoned, context.Cause(m.d.Session()))
 		m.Message.Nack()
 		return
 	}

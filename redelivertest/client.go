@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/engine"
-	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // Defaults of [Config].
@@ -57,7 +57,7 @@ type Config struct {
 	// Sink receives the events. Default: none.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
-	Tracer tracing.Tracer
+	Tracer observe.Tracer
 }
 
 func (c Config) withDefaults() Config {
@@ -178,20 +178,20 @@ func (c *Client) recorder(q *queue) redeliver.Sink {
 			c.cfg.Sink.Event(e)
 		}
 	})
-	if w, ok := c.cfg.Sink.(redeliver.LoadSink); ok {
+	if w, ok := c.cfg.Sink.(observe.LoadSink); ok {
 		return &watching{recorder, w}
 	}
 	return recorder
 }
 
-// watching makes a sink a [redeliver.LoadSink].
+// watching makes a sink a [observe.LoadSink].
 type watching struct {
 	redeliver.Sink
 
-	by redeliver.LoadSink
+	by observe.LoadSink
 }
 
-// Watch implements [redeliver.LoadSink].
-func (w *watching) Watch(origin, group string, load func() redeliver.Load) (end func()) {
+// Watch implements [observe.LoadSink].
+func (w *watching) Watch(origin, group string, load func() observe.Load) (end func()) {
 	return w.by.Watch(origin, group, load)
 }

@@ -9,15 +9,16 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/observe"
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
 // watcher is a sink that watches the load.
-type watcher struct{ load func() redeliver.Load }
+type watcher struct{ load func() observe.Load }
 
 func (*watcher) Event(redeliver.Event) {}
 
-func (w *watcher) Watch(_, _ string, load func() redeliver.Load) (end func()) {
+func (w *watcher) Watch(_, _ string, load func() observe.Load) (end func()) {
 	w.load = load
 	return nil
 }
@@ -37,21 +38,21 @@ func TestHeldMessagesAreReturnedAtTheEnd(t *testing.T) {
 		})
 		b.Publish("orders", msg("fails"), msg("runs"))
 		synctest.Wait()
-		want := func(what string, want redeliver.Load) {
+		want := func(what string, want observe.Load) {
 			t.Helper()
 			if got := w.load(); got != want {
 				t.Errorf("%s the load is %+v, want %+v", what, got, want)
 			}
 		}
-		want("before it closes", redeliver.Load{InFlight: 1, Held: 1})
+		want("before it closes", observe.Load{InFlight: 1, Held: 1})
 		over := make(chan error)
 		go func() { over <- c.Close(context.Background()) }()
 		synctest.Wait()
-		want("while it waits for the handler", redeliver.Load{InFlight: 1})
+		want("while it waits for the handler", observe.Load{InFlight: 1})
 		close(gate)
 		if err := <-over; err != nil {
 			t.Error(err)
 		}
-		want("at the end", redeliver.Load{})
+		want("at the end", observe.Load{})
 	})
 }

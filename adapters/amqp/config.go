@@ -20,7 +20,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/statekeys"
-	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // Defaults of [Config].
@@ -144,7 +144,7 @@ type Config struct {
 	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
-	Tracer tracing.Tracer
+	Tracer observe.Tracer
 	// AMQP is the client's configuration: TLS, SASL, heartbeat, frame size, connection properties.
 	// The frame size must be at least 8 KiB, and so must the broker's frame_max.
 	// Its Recovery must be nil: redeliver reconnects itself, because a recovered channel lets a

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/kafkaname"
-	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // Defaults of [Config].
@@ -100,7 +100,7 @@ type Config struct {
 	// Sink receives the events. Default: NewSlogSink(nil).
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
-	Tracer tracing.Tracer
+	Tracer observe.Tracer
 	// Sarama is the client's configuration: TLS, SASL, version, client id, rebalance strategy and
 	// everything else that has no field here. It is copied. redeliver replaces sarama's defaults by
 	// its own, except Offsets.Initial. sarama's default there is Newest. With it, Subscribe refuses a

@@ -18,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/kafkatest"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // release makes a command by ann that releases levels, or all levels without names.
@@ -154,7 +155,7 @@ func TestOnKafkaCommandsReleaseAndCancelWaitingMessages(t *testing.T) {
 		sc, kill := kafkatest.KillableConfig(t, p.addrs, p.group)
 		own := newEvents()
 		c, _ := open(t, kafka.Config{
-			Brokers: p.addrs, Group: p.group, Policy: retryAfter(time.Hour), Sarama: sc, Sink: redeliver.Sinks(ev, own),
+			Brokers: p.addrs, Group: p.group, Policy: retryAfter(time.Hour), Sarama: sc, Sink: observe.Sinks(ev, own),
 			DrainTimeout: time.Second, SendTimeout: 2 * time.Second, MaxInFlight: 20, MaxRetriesInFlight: 5,
 		})
 		route(t, c, p.topic, func(msg *message.Message) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wait"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // A retry that settles in a drain may be above others that wait.
@@ -55,7 +56,7 @@ func TestOnKafkaTheNextOwnerSkipsRecordsSettledInADrain(t *testing.T) {
 	}
 	next, after := open(t, cfg)
 	route(t, next, p.topic, func(*message.Message) error { return nil })
-	eventually(t, "the others wait", func() bool { return after.lastLoad() == redeliver.Load{Held: 2} })
+	eventually(t, "the others wait", func() bool { return after.lastLoad() == observe.Load{Held: 2} })
 	if ran := after.attempts(); len(ran) != 0 {
 		t.Errorf("then ran %v, want none", ran)
 	}
@@ -160,7 +161,7 @@ func TestOnKafkaADroppedCopyDoesNotRunAgain(t *testing.T) {
 	succeeds := func(context.Context, *sarama.ConsumerMessage) error { return nil }
 	ev, stop := consume(t, p, cfg, succeeds)
 	ev.awaitEnds(t, "twice")
-	eventually(t, "its copy is dropped", func() bool { return ev.lastLoad() == redeliver.Load{Held: 1} })
+	eventually(t, "its copy is dropped", func() bool { return ev.lastLoad() == observe.Load{Held: 1} })
 	stop()
 	if ran := ev.attempts(); ran["twice"] != 1 || ran["waits"] != 0 {
 		t.Errorf("ran %v", ran)

@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // waitTimeout bounds the wait for an event. On a shared machine, beside seven other tests, ten seconds of work took
@@ -40,7 +41,7 @@ type events struct {
 	mu   sync.Mutex
 	list []redeliver.Event
 	more chan struct{}
-	load func() redeliver.Load // of the member that began last
+	load func() observe.Load // of the member that began last
 }
 
 func newEvents() *events { return &events{more: make(chan struct{}, 1)} }

@@ -9,22 +9,23 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/observe"
 )
 
-// Watch implements [redeliver.LoadSink].
-func (e *events) Watch(_, _ string, load func() redeliver.Load) (end func()) {
+// Watch implements [observe.LoadSink].
+func (e *events) Watch(_, _ string, load func() observe.Load) (end func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.load = load
 	return func() {}
 }
 
-func (e *events) lastLoad() redeliver.Load {
+func (e *events) lastLoad() observe.Load {
 	e.mu.Lock()
 	load := e.load
 	e.mu.Unlock()
 	if load == nil {
-		return redeliver.Load{InFlight: -1}
+		return observe.Load{InFlight: -1}
 	}
 	return load()
 }
@@ -45,11 +46,11 @@ func TestOnKafkaAMemberReportsItsLoad(t *testing.T) {
 			return nil
 		})
 	put(t, p.addrs, order(p.topic, "fails"))
-	want := func(what string, want redeliver.Load) {
+	want := func(what string, want observe.Load) {
 		t.Helper()
 		eventually(t, what, func() bool { return ev.lastLoad() == want })
 	}
-	want("the failed message is held for an hour", redeliver.Load{Held: 1})
+	want("the failed message is held for an hour", observe.Load{Held: 1})
 	recs, ids := orders(p.topic, 5)
 	put(t, p.addrs, recs...)
 	late := time.After(waitTimeout)
@@ -60,13 +61,13 @@ func TestOnKafkaAMemberReportsItsLoad(t *testing.T) {
 			t.Fatalf("not within %s: two handlers run", waitTimeout)
 		}
 	}
-	want("two run, and three are read ahead", redeliver.Load{InFlight: 2, Held: 4})
+	want("two run, and three are read ahead", observe.Load{InFlight: 2, Held: 4})
 	if n := len(running); n > 0 {
 		t.Errorf("%d handlers run in addition to the two", n)
 	}
 	close(gate)
 	ev.awaitEnds(t, ids...)
-	want("all but one are settled", redeliver.Load{Held: 1})
+	want("all but one are settled", observe.Load{Held: 1})
 	stop()
-	want("a member that has left has no load", redeliver.Load{})
+	want("a member that has left has no load", observe.Load{})
 }

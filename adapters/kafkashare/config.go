@@ -12,8 +12,8 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/kafkaname"
-	"github.com/redeliver/redeliver/internal/tracing"
 	"github.com/redeliver/redeliver/internal/wirename"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // Defaults of [Config].
@@ -77,7 +77,7 @@ type Config struct {
 	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
-	Tracer tracing.Tracer
+	Tracer observe.Tracer
 	// Options are passed to every client of franz-go: TLS, SASL, the client id, a logger. redeliver
 	// sets groups, topics and acks itself. Default: none.
 	Options []kgo.Opt

@@ -11,7 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // Defaults of [Config].
@@ -93,7 +93,7 @@ type Config struct {
 	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
-	Tracer tracing.Tracer
+	Tracer observe.Tracer
 }
 
 func (c Config) withDefaults() Config {

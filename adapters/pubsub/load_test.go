@@ -9,15 +9,16 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // watchingSink watches one subscription.
 type watchingSink struct {
 	redeliver.Sink
-	load func() redeliver.Load
+	load func() observe.Load
 }
 
-func (a *watchingSink) Watch(_, _ string, load func() redeliver.Load) (end func()) {
+func (a *watchingSink) Watch(_, _ string, load func() observe.Load) (end func()) {
 	a.load = load
 	return func() {}
 }
@@ -37,21 +38,21 @@ func TestLoadCountsInFlightAndHeld(t *testing.T) {
 			<-gate
 			return nil
 		})
-		want := func(what string, want redeliver.Load) {
+		want := func(what string, want observe.Load) {
 			t.Helper()
 			synctest.Wait()
 			if got := sink.load(); got != want {
 				t.Errorf("%s: the load is %+v, want %+v", what, got, want)
 			}
 		}
-		want("before there is a message", redeliver.Load{})
+		want("before there is a message", observe.Load{})
 		for _, id := range []string{"fails", "one", "two", "left at the broker"} {
 			m.m.put("orders", message.NewMessage(id, nil))
 		}
-		want("while two handlers run and a third message waits", redeliver.Load{InFlight: 2, Held: 1})
+		want("while two handlers run and a third message waits", observe.Load{InFlight: 2, Held: 1})
 		<-time.After(2 * time.Minute)
-		want("when its retry runs, too", redeliver.Load{InFlight: 3})
+		want("when its retry runs, too", observe.Load{InFlight: 3})
 		close(gate)
-		want("at the end", redeliver.Load{})
+		want("at the end", observe.Load{})
 	})
 }

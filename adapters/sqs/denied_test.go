@@ -20,6 +20,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/observed"
 	"github.com/redeliver/redeliver/internal/sqsfake"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // denyAction refuses an action, as an AWS policy does, until allow is called.
@@ -128,7 +129,7 @@ func TestLogsContainNoSecrets(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan error, 1)
 		go func() {
-			done <- Consume(ctx, b.config(Config{Sink: redeliver.Sinks(log, b)}), []string{"orders"}, func(context.Context, types.Message) error { return errHandler })
+			done <- Consume(ctx, b.config(Config{Sink: observe.Sinks(log, b)}), []string{"orders"}, func(context.Context, types.Message) error { return errHandler })
 		}()
 		b.put("orders", "a", "v", "", nil)
 		b.advance(time.Second)

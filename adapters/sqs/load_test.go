@@ -8,21 +8,22 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/observe"
 )
 
-// Watch implements [redeliver.LoadSink].
-func (b *bubble) Watch(_, _ string, load func() redeliver.Load) (end func()) {
+// Watch implements [observe.LoadSink].
+func (b *bubble) Watch(_, _ string, load func() observe.Load) (end func()) {
 	b.setLoad(load)
 	return func() { b.setLoad(nil) }
 }
 
-func (b *bubble) setLoad(load func() redeliver.Load) {
+func (b *bubble) setLoad(load func() observe.Load) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.load = load
 }
 
-func (b *bubble) watched() func() redeliver.Load {
+func (b *bubble) watched() func() observe.Load {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.load
@@ -44,18 +45,18 @@ func TestLoadCountsHeldMessages(t *testing.T) {
 			}
 			return nil
 		})
-		want := func(what string, want redeliver.Load) {
+		want := func(what string, want observe.Load) {
 			b.Helper()
 			b.advance(time.Second)
 			if got := b.watched()(); got != want {
 				b.Errorf("%s: the load is %+v, want %+v", what, got, want)
 			}
 		}
-		want("while two groups run", redeliver.Load{InFlight: 2, Held: 2})
+		want("while two groups run", observe.Load{InFlight: 2, Held: 2})
 		close(gate)
-		want("while the first of one waits", redeliver.Load{Held: 3})
+		want("while the first of one waits", observe.Load{Held: 3})
 		b.advance(2 * time.Minute)
-		want("when all have run", redeliver.Load{})
+		want("when all have run", observe.Load{})
 		b.close(c)
 		if b.watched() != nil {
 			b.Error("the end of the subscription is not reported")

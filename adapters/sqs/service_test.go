@@ -18,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/sqsfake"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/observe"
 )
 
 var errHandler = errors.New("card declined")
@@ -41,7 +42,7 @@ type bubble struct {
 	mu     sync.Mutex
 	runs   []run
 	events []redeliver.Event
-	load   func() redeliver.Load // of the latest subscription; nil when it has ended
+	load   func() observe.Load // of the latest subscription; nil when it has ended
 }
 
 func inBubble(t *testing.T, test func(b *bubble)) {

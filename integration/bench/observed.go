@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/observe"
 	"github.com/redeliver/redeliver/observe/otel"
 	"github.com/redeliver/redeliver/observe/prom"
 )
@@ -26,8 +27,8 @@ func observedRow(ctx context.Context, e *experiment) error {
 	})
 }
 
-// observe gives a client Prometheus metrics beside its default sink, and a tracer that samples no span.
-func observe(cfg *kafka.Config) error {
+// observeClient gives a client Prometheus metrics beside its default sink, and a tracer that samples no span.
+func observeClient(cfg *kafka.Config) error {
 	metrics, err := prom.New(prom.Config{System: "kafka", Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		return err
@@ -35,7 +36,7 @@ func observe(cfg *kafka.Config) error {
 	if cfg.Sink == nil {
 		cfg.Sink = redeliver.NewSlogSink(slog.Default())
 	}
-	cfg.Sink = redeliver.Sinks(metrics, cfg.Sink)
+	cfg.Sink = observe.Sinks(metrics, cfg.Sink)
 	cfg.Tracer, err = otel.NewTracer(otel.TracerConfig{
 		System: "kafka", TracerProvider: trace.NewTracerProvider(trace.WithSampler(trace.NeverSample())), Propagator: propagation.TraceContext{},
 	})

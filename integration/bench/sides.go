@@ -49,7 +49,7 @@ func (s spec) open(ctx context.Context, sink redeliver.Sink) (*consumer, error) 
 	}
 	cfg := s.config(sink)
 	if s.Observed {
-		if err := observe(&cfg); err != nil {
+		if err := observeClient(&cfg); err != nil {
 			return nil, err
 		}
 	}
@@ -347,7 +347,7 @@ func (h *handling) sink() redeliver.Sink {
 	return h
 }
 
-// Wants implements [redeliver.FilteringSink]: the events that Event uses, as the default sink does.
+// Wants implements [observe.FilteringSink]: the events that Event uses, as the default sink does.
 func (h *handling) Wants(e redeliver.Event) bool {
 	switch e.(type) {
 	case redeliver.SubscriptionChanged, redeliver.DeadLettered, redeliver.RetryScheduled:

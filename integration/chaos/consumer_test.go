@@ -19,6 +19,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/integration/chaos/history"
 	"github.com/redeliver/redeliver/integration/consumer"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // envConsumer makes this test binary a consumer. Its value is a consumerConfig.
@@ -78,7 +79,7 @@ func consume(ctx context.Context, cfg consumerConfig) error {
 	defer cancel()
 	h := &handler{log: log, load: cfg.Load}
 	go consumer.ReadCommands(h.execute, cancel)
-	sink := redeliver.Sinks(redeliver.NewSlogSink(consumer.Logger()), redeliver.SinkFunc(h.event))
+	sink := observe.Sinks(redeliver.NewSlogSink(consumer.Logger()), redeliver.SinkFunc(h.event))
 	client, err := consumer.Open(ctx, func() (consumer.Client, error) { return connectors[cfg.Broker](ctx, cfg, sink) })
 	if err != nil {
 		return err

@@ -23,6 +23,7 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/kafkatest"
+	"github.com/redeliver/redeliver/observe"
 	"github.com/redeliver/redeliver/observe/prom"
 )
 
@@ -68,7 +69,7 @@ func newService(t *testing.T) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.sink = redeliver.Sinks(metrics, redeliver.SinkFunc(s.onEvent))
+	s.sink = observe.Sinks(metrics, redeliver.SinkFunc(s.onEvent))
 	s.client, err = kafka.Open(t.Context(), kafka.Config{Brokers: s.addrs, Group: s.group, Sink: s.sink})
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@
 //
 // A feature that the broker does not have is false in [Features]. All other promises must be kept.
 //
-// The kit asks a subscription for its load, see [redeliver.LoadSink]. The engine counts that for all adapters.
+// The kit asks a subscription for its load, see [observe.LoadSink]. The engine counts that for all adapters.
 package adaptertest
 
 import (

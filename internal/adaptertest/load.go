@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // loads tests that the load of a process can be observed.
@@ -18,11 +19,11 @@ func loads() []test {
 // watched is an observable subscription.
 type watched struct {
 	origin, group string
-	load          func() redeliver.Load
+	load          func() observe.Load
 }
 
-// Watch implements [redeliver.LoadSink].
-func (p *process) Watch(origin, group string, load func() redeliver.Load) (end func()) {
+// Watch implements [observe.LoadSink].
+func (p *process) Watch(origin, group string, load func() observe.Load) (end func()) {
 	p.journal.change(func() { p.watched = append(p.watched, watched{origin, group, load}) })
 	return func() { p.journal.change(func() { p.unwatched++ }) }
 }
@@ -35,7 +36,7 @@ func (p *process) watchedSubscriptions() (all []watched, ended int) {
 }
 
 // load returns the load of the process.
-func (p *process) load() (all redeliver.Load) {
+func (p *process) load() (all observe.Load) {
 	of, _ := p.watchedSubscriptions()
 	for _, w := range of {
 		l := w.load()
@@ -46,12 +47,12 @@ func (p *process) load() (all redeliver.Load) {
 }
 
 // awaitLoad polls until the load is as wanted, because no event reports it.
-func (p *process) awaitLoad(what string, want redeliver.Load) {
+func (p *process) awaitLoad(what string, want observe.Load) {
 	p.b.Helper()
-	p.awaitLoadThat(what, func(l redeliver.Load) bool { return l == want })
+	p.awaitLoadThat(what, func(l observe.Load) bool { return l == want })
 }
 
-func (p *process) awaitLoadThat(what string, is func(redeliver.Load) bool) {
+func (p *process) awaitLoadThat(what string, is func(observe.Load) bool) {
 	p.b.Helper()
 	deadline := time.NewTimer(Timeout)
 	defer deadline.Stop()
@@ -86,12 +87,12 @@ func inFlightIsKnown(b *fixture) {
 	msgs, ids := numberedMessages(n)
 	b.put(msgs...)
 	b.await(fmt.Sprintf("%d handlers run", n), func() bool { return len(b.all()) == n })
-	p.awaitLoad("while they run", redeliver.Load{InFlight: n})
+	p.awaitLoad("while they run", observe.Load{InFlight: n})
 	close(gate)
 	b.awaitEnds(ids...)
-	p.awaitLoad("when they have ended", redeliver.Load{})
+	p.awaitLoad("when they have ended", observe.Load{})
 	p.close()
-	p.awaitLoad("when it is closed", redeliver.Load{})
+	p.awaitLoad("when it is closed", observe.Load{})
 	if _, ended := p.watchedSubscriptions(); ended != 1 {
 		b.Errorf("the end of %d subscriptions was reported, want 1", ended)
 	}
@@ -108,10 +109,10 @@ func heldIsKnown(b *fixture) {
 	})
 	b.put(keyed("the same", ids...)...)
 	b.await("the first runs", func() bool { return len(b.all()) == 1 })
-	p.awaitLoadThat("while the first runs", func(l redeliver.Load) bool {
+	p.awaitLoadThat("while the first runs", func(l observe.Load) bool {
 		return l.InFlight == 1 && l.Held <= len(ids)-1 && (!b.h.ReadsAhead || l.Held == len(ids)-1)
 	})
 	close(gate)
 	b.awaitEnds(ids...)
-	p.awaitLoad("when they have ended", redeliver.Load{})
+	p.awaitLoad("when they have ended", observe.Load{})
 }

@@ -78,8 +78,7 @@ func writeAPI(t *testing.T, dir string, now map[string]string) {
 
 // stillHidden are internal types that public names have.
 var stillHidden = []string{
-	"/internal/engine.",  // of BatchConfig
-	"/internal/tracing.", // of Config.Tracer
+	"/internal/engine.", // of BatchConfig
 }
 
 // TestExportedNamesHaveExportedTypes refuses a name whose type is in an internal package: go doc shows no field of such a

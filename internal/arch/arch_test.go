@@ -25,12 +25,12 @@ var allowed = map[string][]string{
 	"internal/contextkey": {},
 	"internal/wirename":   {},
 	"internal/wait":       {},
-	"internal/tracing":    {module},
+	"observe":             {module}, // what an exporter implements
 	"delayqueue": {module, "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay",
 		"github.com/cenkalti/backoff/v4"},
 	"driver":                {module, "github.com/ThreeDotsLabs/watermill/message"},
 	"internal/engine/guard": {module},
-	"internal/engine": {module, module + "/internal/engine/guard", module + "/internal/tracing", module + "/delayqueue", module + "/driver", "github.com/ThreeDotsLabs/watermill/message",
+	"internal/engine": {module, module + "/internal/engine/guard", module + "/observe", module + "/delayqueue", module + "/driver", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/cenkalti/backoff/v4", "golang.org/x/time/rate"},
 	"internal/statekeys":    {module},
 	"internal/kafkaname":    {module, module + "/delayqueue", module + "/internal/shell"},
@@ -40,7 +40,7 @@ var allowed = map[string][]string{
 	"deadletter/driver":     {module, module + "/driver", module + "/deadletter", module + "/internal/foreign"}, // what a broker implements for deadletter
 	"internal/foreign":      {module, module + "/deadletter"},
 	"simulate":              {module, module + "/delayqueue"},
-	"middleware":            {module, module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
+	"middleware":            {module, module + "/internal/engine", module + "/observe", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
 	"middleware/redisdedup": {module, module + "/middleware", "github.com/redis/go-redis/v9"},
 	"middleware/sqlinbox":   {module}, // database/sql; the driver is the user's
 	"adapters/kafka/internal/record": {module, module + "/deadletter", module + "/driver", module + "/internal/engine",
@@ -65,9 +65,9 @@ var allowed = map[string][]string{
 		"github.com/IBM/sarama"},
 	"adapters/kafka/internal/reader": {module, module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/commands", module + "/adapters/kafka/internal/commitmeta", module + "/adapters/kafka/internal/crash", module + "/adapters/kafka/internal/diagnose", module + "/adapters/kafka/internal/perkey", module + "/adapters/kafka/internal/produce", module + "/adapters/kafka/internal/record", module + "/adapters/kafka/internal/settle", module + "/adapters/kafka/internal/sweep", module + "/adapters/kafka/internal/topiclog", module + "/adapters/kafka/internal/topology",
 		module + "/deadletter", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/internal/foreign", "github.com/cenkalti/backoff/v4", "github.com/IBM/sarama"},
-	"adapters/kafka": {module, module + "/deadletter/driver", module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/commands", module + "/adapters/kafka/internal/commitmeta", module + "/adapters/kafka/internal/diagnose", module + "/adapters/kafka/internal/dlq", module + "/adapters/kafka/internal/perkey", module + "/adapters/kafka/internal/produce", module + "/adapters/kafka/internal/reader", module + "/adapters/kafka/internal/record", module + "/adapters/kafka/internal/settle", module + "/adapters/kafka/internal/topiclog", module + "/adapters/kafka/internal/topology", module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/internal/engine", module + "/internal/tracing", module + "/deadletter",
+	"adapters/kafka": {module, module + "/deadletter/driver", module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/commands", module + "/adapters/kafka/internal/commitmeta", module + "/adapters/kafka/internal/diagnose", module + "/adapters/kafka/internal/dlq", module + "/adapters/kafka/internal/perkey", module + "/adapters/kafka/internal/produce", module + "/adapters/kafka/internal/reader", module + "/adapters/kafka/internal/record", module + "/adapters/kafka/internal/settle", module + "/adapters/kafka/internal/topiclog", module + "/adapters/kafka/internal/topology", module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/internal/engine", module + "/observe", module + "/deadletter",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/IBM/sarama"},
-	"adapters/amqp": {module, module + "/adapters/amqp/internal/crashes", module + "/adapters/amqp/internal/dlq", module + "/adapters/amqp/internal/layout", module + "/adapters/amqp/internal/link", module + "/adapters/amqp/internal/management", module + "/adapters/amqp/internal/pausemark", module + "/adapters/amqp/internal/scan", module + "/adapters/amqp/internal/topology", module + "/adapters/amqp/internal/wire", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/internal/tracing", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
+	"adapters/amqp": {module, module + "/adapters/amqp/internal/crashes", module + "/adapters/amqp/internal/dlq", module + "/adapters/amqp/internal/layout", module + "/adapters/amqp/internal/link", module + "/adapters/amqp/internal/management", module + "/adapters/amqp/internal/pausemark", module + "/adapters/amqp/internal/scan", module + "/adapters/amqp/internal/topology", module + "/adapters/amqp/internal/wire", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/observe", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/amqptest":   {"github.com/rabbitmq/amqp091-go"}, // a broker and a management API, for tests of several packages
 	"adapters/amqp/internal/crashes":    {module + "/adapters/amqp/internal/link", "github.com/rabbitmq/amqp091-go"},
@@ -84,27 +84,27 @@ var allowed = map[string][]string{
 		"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
 	"adapters/sqs/internal/dlq": {module, module + "/adapters/sqs/internal/api", module + "/adapters/sqs/internal/wire", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
-	"adapters/sqs": {module, module + "/adapters/sqs/internal/api", module + "/adapters/sqs/internal/dlq", module + "/adapters/sqs/internal/wire", module + "/delayqueue", module + "/doctor", module + "/internal/awshttp", module + "/driver", module + "/internal/engine", module + "/internal/tracing", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
+	"adapters/sqs": {module, module + "/adapters/sqs/internal/api", module + "/adapters/sqs/internal/dlq", module + "/adapters/sqs/internal/wire", module + "/delayqueue", module + "/doctor", module + "/internal/awshttp", module + "/driver", module + "/internal/engine", module + "/observe", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/aws/aws-sdk-go-v2/aws",
 		"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
-	"adapters/kafkashare": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/internal/tracing",
+	"adapters/kafkashare": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/observe",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
 	// Any Watermill Pub/Sub: it imports no broker client.
-	"adapters/pubsub": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message",
+	"adapters/pubsub": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/observe", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/ThreeDotsLabs/watermill/components/delay", "github.com/cenkalti/backoff/v4"},
 	// An adapter of the user's own: it imports no broker client.
 	"adapters": {module, module + "/delayqueue", module + "/driver", module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message"},
-	"internal/adaptertest": {module, module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
+	"internal/adaptertest": {module, module + "/observe", module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
-	"redelivertest": {module, module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/internal/tracing", module + "/middleware", module + "/deadletter", module + "/deadletter/driver", "github.com/ThreeDotsLabs/watermill",
+	"redelivertest": {module, module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/observe", module + "/middleware", module + "/deadletter", module + "/deadletter/driver", "github.com/ThreeDotsLabs/watermill",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
 	"observe/hook": {module}, // a function for a sink, and the goroutine that calls it
-	"observe/prom": {module, module + "/delayqueue", module + "/doctor", module + "/deadletter", module + "/internal/observed", "github.com/prometheus/client_golang/prometheus"},
-	"observe/otel": {module, module + "/deadletter", module + "/internal/tracing", module + "/internal/observed", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/baggage",
+	"observe/prom": {module, module + "/observe", module + "/delayqueue", module + "/doctor", module + "/deadletter", module + "/internal/observed", "github.com/prometheus/client_golang/prometheus"},
+	"observe/otel": {module, module + "/deadletter", module + "/observe", module + "/internal/observed", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/baggage",
 		"go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/propagation", "go.opentelemetry.io/otel/trace"},
 	"console": {module, module + "/deadletter"},
 	// The code that the exporters of metrics share.
-	"internal/observed":              {module, module + "/delayqueue", module + "/deadletter"},
+	"internal/observed":              {module, module + "/observe", module + "/delayqueue", module + "/deadletter"},
 	"internal/observed/observedtest": {module, module + "/deadletter"},
 	// Imported by programs of two modules: the command and the examples.
 	"internal/backofftext": {module},
@@ -117,7 +117,7 @@ var allowed = map[string][]string{
 	"internal/sqsfake":     {"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/credentials"},
 	"internal/sqscontract": {module + "/internal/sqsfake", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
 	// A queue in memory, for tests of several packages.
-	"internal/engine/enginetest": {module, module + "/driver", module + "/internal/engine", module + "/internal/tracing", "github.com/ThreeDotsLabs/watermill/message"},
+	"internal/engine/enginetest": {module, module + "/driver", module + "/internal/engine", module + "/observe", "github.com/ThreeDotsLabs/watermill/message"},
 }
 
 // lowest are below the root package: they import only the standard library, and every part may import them.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/limits"
-	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // Task calls the handler of a message in the form that the handler takes: a Watermill message in middleware.Retry, the broker's own
@@ -66,9 +66,9 @@ func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) 
 	case !counts:
 		return false, nil
 	case answer == nil || t.Answered():
-		outcome := tracing.Settled
+		outcome := observe.OutcomeSettled
 		if answer == nil {
-			outcome = tracing.Succeeded
+			outcome = observe.OutcomeSucceeded
 		}
 		d.EndSpan(outcome, answer)
 		return true, nil
@@ -176,7 +176,7 @@ func (d *Delivery) endUnsettled() {
 
 // reportUncounted reports an attempt that does not count.
 func (d *Delivery) reportUncounted(cause error) {
-	d.EndSpan(tracing.Abandoned, cause)
+	d.EndSpan(observe.OutcomeAbandoned, cause)
 	d.sub.abandoned.Add(1)
 	d.sub.Emit(redeliver.Abandoned{State: d.State(), Err: cause})
 }
@@ -186,7 +186,7 @@ func (d *Delivery) abandonClaimed(cause error) {
 	if cause != nil {
 		d.reportUncounted(cause)
 	} else {
-		d.EndSpan(tracing.Abandoned, nil)
+		d.EndSpan(observe.OutcomeAbandoned, nil)
 	}
 	d.entry.end(Ending{Kind: Abandoned})
 }
@@ -306,7 +306,7 @@ func (d *Delivery) settleExpired(timeout time.Duration) {
 		d.reportUncounted(errEarlierFailed)
 		d.entry.end(Ending{Kind: Unsettled})
 	case err == nil: // AckAll acked the whole batch
-		d.EndSpan(tracing.Succeeded, nil)
+		d.EndSpan(observe.OutcomeSucceeded, nil)
 		d.entry.end(Ending{Kind: Acked})
 	default:
 		d.settleFailure(err, true)

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // BatchMember is a record in a batch, and the Task of its attempt. It needs no goroutine of its own.
@@ -61,7 +61,7 @@ func (m *BatchMember[R]) SetAnswer(err error) {
 	switch {
 	case !counts:
 	case answer == nil:
-		m.d.EndSpan(tracing.Succeeded, nil)
+		m.d.EndSpan(observe.OutcomeSucceeded, nil)
 		m.d.succeed()
 	default:
 		_ = m.d.fail(answer, false)

@@ -18,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // chaosQueue is a queue in memory that many lanes of one subscription read, some of them at the same time. A message that is
@@ -497,7 +498,7 @@ func (s *chaosQueue) wantNothingInUse() {
 	if slots, n, probes, closes := s.sub.InUse(); slots != [2]int{} || n != 0 || probes != 0 || closes != 0 || s.sub.Turn.Busy() != 0 {
 		s.t.Errorf("in use: slots %v, %d in flight, %d probes, %d closes of the gate, %d in the turn", slots, n, probes, closes, s.sub.Turn.Busy())
 	}
-	if l := s.sub.Load(); l != (redeliver.Load{}) {
+	if l := s.sub.Load(); l != (observe.Load{}) {
 		s.t.Errorf("load %+v", l)
 	}
 }

@@ -4,12 +4,13 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // Nearly all messages succeed at the first attempt, so most sinks only count these.
 
 func (s *Subscription) findCounter() {
-	counting, ok := s.Sink.(redeliver.CountingSink)
+	counting, ok := s.Sink.(observe.CountingSink)
 	if !ok {
 		return
 	}

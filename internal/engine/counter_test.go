@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // countingSink is a sink that counts first attempts that succeed, and keeps all other events.
@@ -21,7 +22,7 @@ type countingSink struct {
 
 func (c *countingSink) Event(e redeliver.Event) { c.events = append(c.events, e) }
 
-func (c *countingSink) Counter(_ redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
+func (c *countingSink) Counter(_ redeliver.Sink, origin, group string) (observe.Counter, redeliver.Sink) {
 	if origin != "orders" || group != "billing" {
 		panic("of another subscription")
 	}

@@ -1,6 +1,8 @@
 package engine
 
-import "github.com/redeliver/redeliver"
+import (
+	"github.com/redeliver/redeliver/observe"
+)
 
 // InUse returns the number of slots, probes and closes of the gate that were not released.
 func (s *Subscription) InUse() (slots [2]int, inFlight, probes, closes int) {
@@ -20,4 +22,4 @@ func (t *Turn) Busy() int {
 }
 
 // AddLoad makes Load include the load of a part of the subscription, until end is called.
-func (s *Subscription) AddLoad(load func() redeliver.Load) (end func()) { return s.loads.add(load) }
+func (s *Subscription) AddLoad(load func() observe.Load) (end func()) { return s.loads.add(load) }

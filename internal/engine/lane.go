@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // maxRound bounds the messages that a lane reads before it does anything else.
@@ -119,9 +119,9 @@ func (l *lane[R]) report(e *entry[R]) {
 }
 
 // load returns how many messages of the lane run, and how many do not. Any goroutine calls it.
-func (l *lane[R]) load() redeliver.Load {
+func (l *lane[R]) load() observe.Load {
 	running := int(l.running.Load())
-	return redeliver.Load{InFlight: running, Held: max(0, int(l.inHand.Load())-running)}
+	return observe.Load{InFlight: running, Held: max(0, int(l.inHand.Load())-running)}
 }
 
 // run reads the source until ctx ends, or the source closes or is lost. Then it waits for the messages in flight.

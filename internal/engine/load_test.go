@@ -8,17 +8,18 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/observe"
 )
 
-// watcher is a redeliver.LoadSink.
+// watcher is a observe.LoadSink.
 type watcher struct {
-	load     func() redeliver.Load
+	load     func() observe.Load
 	over     int
 	panicked bool // in a call of load
 }
 
 func (w *watcher) Event(redeliver.Event) {}
-func (w *watcher) Watch(origin, group string, load func() redeliver.Load) (end func()) {
+func (w *watcher) Watch(origin, group string, load func() observe.Load) (end func()) {
 	if w.panicked {
 		panic("theirs")
 	}
@@ -36,20 +37,20 @@ func (w *watcher) Watch(origin, group string, load func() redeliver.Load) (end f
 // The load of a subscription is the sum over its parts, until each has ended.
 func TestTheLoadOfASubscriptionIsTheSumOfItsParts(t *testing.T) {
 	w := &watcher{}
-	sub := &engine.Subscription{Origin: "orders", Group: "billing", Sink: redeliver.Sinks(redeliver.SinkFunc(func(redeliver.Event) {}), w)}
+	sub := &engine.Subscription{Origin: "orders", Group: "billing", Sink: observe.Sinks(redeliver.SinkFunc(func(redeliver.Event) {}), w)}
 	end := sub.RegisterLoad()
 	want := func(what string, inFlight, held int) {
 		t.Helper()
-		if got := w.load(); got != (redeliver.Load{InFlight: inFlight, Held: held}) {
+		if got := w.load(); got != (observe.Load{InFlight: inFlight, Held: held}) {
 			t.Errorf("%s: the load is %+v, want %d in flight and %d held", what, got, inFlight, held)
 		}
 	}
 	want("before anything is read", 0, 0)
-	var one, other redeliver.Load
-	oneOver, otherOver := sub.AddLoad(func() redeliver.Load { return one }), sub.AddLoad(func() redeliver.Load { return other })
-	one, other = redeliver.Load{InFlight: 1, Held: 3}, redeliver.Load{InFlight: 2}
+	var one, other observe.Load
+	oneOver, otherOver := sub.AddLoad(func() observe.Load { return one }), sub.AddLoad(func() observe.Load { return other })
+	one, other = observe.Load{InFlight: 1, Held: 3}, observe.Load{InFlight: 2}
 	want("with two parts", 3, 3)
-	one = redeliver.Load{Held: 2}
+	one = observe.Load{Held: 2}
 	want("when one has no message in flight any more", 2, 2)
 	oneOver()
 	want("when a part has ended", 2, 0)
@@ -74,14 +75,14 @@ func TestAMessageThatWaitsInPlaceIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(20 * time.Second), Order: redeliver.OrderBlocking})
 		b.sub.KeepsPlace = true
-		want := func(when string, load redeliver.Load) {
+		want := func(when string, load observe.Load) {
 			t.Helper()
 			if got := b.sub.Load(); got != load {
 				t.Errorf("%s the load is %+v, want %+v", when, got, load)
 			}
 		}
 		b.run(t, handle(func(ctx context.Context, _ *record) error {
-			want("while its handler runs", redeliver.Load{InFlight: 1})
+			want("while its handler runs", observe.Load{InFlight: 1})
 			if st, _ := redeliver.FromContext(ctx); st.Attempts > 0 {
 				return nil
 			}
@@ -89,8 +90,8 @@ func TestAMessageThatWaitsInPlaceIsHeld(t *testing.T) {
 		}), engine.LaneOptions[*record]{})
 		b.publish("a")
 		<-time.After(10 * time.Second)
-		want("while it waits", redeliver.Load{Held: 1})
+		want("while it waits", observe.Load{Held: 1})
 		<-time.After(20 * time.Second)
-		want("at the end", redeliver.Load{})
+		want("at the end", observe.Load{})
 	})
 }

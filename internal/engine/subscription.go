@@ -10,7 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
-	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // DefaultSendTimeout is the default of Subscription.SendTimeout.
@@ -28,7 +28,7 @@ type Subscription struct {
 	// Sink receives events. Nil for none.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers. Nil for none.
-	Tracer tracing.Tracer
+	Tracer observe.Tracer
 	// SendTimeout bounds one try to write. Default 30 s.
 	SendTimeout time.Duration
 	// NackDelay is the wait of a message that was nacked without an error. Default: the policy's backoff.
@@ -68,21 +68,21 @@ type Subscription struct {
 	paused           atomic.Pointer[redeliver.PauseMark] // nil while the group is not paused
 	unwritten        int                                 // messages that cannot be written; guarded by eventMu
 	doubts           doubts
-	failingPublishes atomic.Int64                    // delayed publishes that the origin does not accept
-	watch            *watch                          // ends attempts that take too long; nil without a Timeout
-	fingerprint      string                          // of Policy
-	detachOperations func()                          // of its own Operations; nil if others own them
-	counter          redeliver.Counter               // of messages that succeed at once; nil for none
-	uncounted        redeliver.Sink                  // gets the events of those messages, if there is a counter; nil for none
-	otherPolicies    otherPolicies                   // other policies under which messages are written
-	writeWindow      atomic.Pointer[tryWindow]       // the context of writes that begin now
-	eventMu          sync.Mutex                      // keeps the events of changes in order
-	gathers          atomic.Bool                     // its handler gathers batches
-	loads            registry[func() redeliver.Load] // of its parts: partitions or queues
-	abandoned        atomic.Int64                    // attempts that ended early, uncounted
-	stuck            atomic.Int64                    // handlers that still run although their message was settled
-	hasMiddleware    atomic.Bool                     // a middleware of redeliver gets its messages
-	retryMissing     atomic.Bool                     // the sink got ChangeRetryMissing
+	failingPublishes atomic.Int64                  // delayed publishes that the origin does not accept
+	watch            *watch                        // ends attempts that take too long; nil without a Timeout
+	fingerprint      string                        // of Policy
+	detachOperations func()                        // of its own Operations; nil if others own them
+	counter          observe.Counter               // of messages that succeed at once; nil for none
+	uncounted        redeliver.Sink                // gets the events of those messages, if there is a counter; nil for none
+	otherPolicies    otherPolicies                 // other policies under which messages are written
+	writeWindow      atomic.Pointer[tryWindow]     // the context of writes that begin now
+	eventMu          sync.Mutex                    // keeps the events of changes in order
+	gathers          atomic.Bool                   // its handler gathers batches
+	loads            registry[func() observe.Load] // of its parts: partitions or queues
+	abandoned        atomic.Int64                  // attempts that ended early, uncounted
+	stuck            atomic.Int64                  // handlers that still run although their message was settled
+	hasMiddleware    atomic.Bool                   // a middleware of redeliver gets its messages
+	retryMissing     atomic.Bool                   // the sink got ChangeRetryMissing
 }
 
 // HasBatches reports whether the handler of the subscription gets batches. With a Router that is known from the first message on.
@@ -155,11 +155,11 @@ func (s *Subscription) EmitChange(change redeliver.Change, detail string, err er
 	s.Emit(redeliver.SubscriptionChanged{Origin: s.Origin, Group: s.Group, Change: change, Detail: detail, Err: err})
 }
 
-// Wants reports whether the sink wants events of e's type. See [redeliver.FilteringSink].
+// Wants reports whether the sink wants events of e's type. See [observe.FilteringSink].
 func (s *Subscription) Wants(e redeliver.Event) bool { return wants(s.Sink, e) }
 
 func wants(to redeliver.Sink, e redeliver.Event) (wants bool) {
-	sel, ok := to.(redeliver.FilteringSink)
+	sel, ok := to.(observe.FilteringSink)
 	if !ok {
 		return to != nil
 	}

@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // handlerSpan is the span of one run of a handler.
 type handlerSpan struct {
 	ctx   context.Context // the parent of the handler's context
-	span  tracing.Span    // nil for none
+	span  observe.Span    // nil for none
 	ended atomic.Bool
 }
 
@@ -24,19 +24,19 @@ func (d *Delivery) BeginSpan(ctx context.Context) context.Context {
 	headers, _ := d.describe()
 	one := &struct { // one allocation
 		handlerSpan
-		run tracing.Run
-		all [1]tracing.Message
+		run observe.Run
+		all [1]observe.Message
 	}{}
 	d.readState(&one.all[0].State)
 	one.all[0].Headers = headers
-	one.run = tracing.Run{Origin: d.sub.Origin, Group: d.sub.Group, Messages: one.all[:]}
+	one.run = observe.Run{Origin: d.sub.Origin, Group: d.sub.Group, Messages: one.all[:]}
 	one.ctx, one.span = d.sub.span(ctx, &one.run)
 	d.span.Store(&one.handlerSpan)
 	return one.ctx
 }
 
 // span asks the tracer for a span. If the tracer panics, it returns ctx and no span.
-func (s *Subscription) span(ctx context.Context, run *tracing.Run) (below context.Context, span tracing.Span) {
+func (s *Subscription) span(ctx context.Context, run *observe.Run) (below context.Context, span observe.Span) {
 	defer func() {
 		if recover() != nil || below == nil {
 			below, span = ctx, nil
@@ -46,7 +46,7 @@ func (s *Subscription) span(ctx context.Context, run *tracing.Run) (below contex
 }
 
 // end ends the span, once.
-func (t *handlerSpan) end(e tracing.End) {
+func (t *handlerSpan) end(e observe.End) {
 	if t.span == nil || t.ended.Swap(true) {
 		return
 	}
@@ -64,9 +64,9 @@ func (t *handlerSpan) traceparent() (name string) {
 }
 
 // EndSpan ends the span of an attempt that the policy does not decide about.
-func (d *Delivery) EndSpan(o tracing.Outcome, err error) {
+func (d *Delivery) EndSpan(o observe.Outcome, err error) {
 	if t := d.span.Load(); t != nil {
-		t.end(tracing.End{Outcome: o, Err: err})
+		t.end(observe.End{Outcome: o, Err: err})
 	}
 }
 
@@ -79,15 +79,15 @@ func (d *Delivery) endFailedSpan(dec *redeliver.Decision, cause error) {
 	if name := t.traceparent(); name != "" {
 		dec.State.Trace = name
 	}
-	e := tracing.End{Outcome: tracing.Retried, State: &dec.State, Err: cause}
+	e := observe.End{Outcome: observe.OutcomeRetried, State: &dec.State, Err: cause}
 	switch dec.Action {
 	case redeliver.ActionDeadLetter:
-		e.Outcome = tracing.DeadLettered
+		e.Outcome = observe.OutcomeDeadLettered
 		if d.sub.Discards {
-			e.Outcome = tracing.Discarded
+			e.Outcome = observe.OutcomeDiscarded
 		}
 	case redeliver.ActionPostpone:
-		e.Outcome = tracing.Postponed
+		e.Outcome = observe.OutcomePostponed
 	default: // it runs again
 	}
 	t.end(e)
@@ -95,7 +95,7 @@ func (d *Delivery) endFailedSpan(dec *redeliver.Decision, cause error) {
 
 // traceDeadLetter reports to the tracer that the message is in the DLQ.
 func (d *Delivery) traceDeadLetter(dec *redeliver.Decision, where string, cause error) {
-	b := &tracing.DeadLetter{Where: where, Began: dec.State.LastFailed, Err: cause}
+	b := &observe.DeadLetter{Where: where, Began: dec.State.LastFailed, Err: cause}
 	b.Message.State = dec.State
 	ctx := context.Background()
 	if d.sub.Values != nil {
@@ -120,7 +120,7 @@ func (d *Delivery) RecordBatches() {
 	if !d.sub.gathers.Load() { // a load is cheaper than a store
 		d.sub.gathers.Store(true)
 	}
-	d.EndSpan(tracing.Gathered, nil)
+	d.EndSpan(observe.OutcomeGathered, nil)
 }
 
 // beginSpan begins the span of a batch function, and returns the parent of the function's context.
@@ -129,7 +129,7 @@ func (b *Batch) beginSpan(ctx context.Context, all []*Batched) context.Context {
 	if sub == nil || sub.Tracer == nil {
 		return ctx
 	}
-	run := &tracing.Run{Origin: b.Origin, Group: b.Group, Batch: true, Messages: make([]tracing.Message, len(all))}
+	run := &observe.Run{Origin: b.Origin, Group: b.Group, Batch: true, Messages: make([]observe.Message, len(all))}
 	for i, m := range all { // none is nil: the queue belongs to their subscription
 		run.Messages[i].State = m.d.State()
 		run.Messages[i].Headers, _ = m.d.describe()
@@ -148,6 +148,6 @@ func (b *Batch) beginSpan(ctx context.Context, all []*Batched) context.Context {
 // endSpan ends the span of the batch function.
 func (b *Batch) endSpan(err error) {
 	if t := b.span.Load(); t != nil {
-		t.end(tracing.End{Outcome: tracing.Answered, Err: err})
+		t.end(observe.End{Outcome: observe.OutcomeAnswered, Err: err})
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
-	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/observe"
 )
 
 const (
@@ -23,9 +23,9 @@ const (
 type recordingTracer struct {
 	j     *journal
 	names []string
-	runs  []tracing.Run
-	ends  []tracing.End
-	dead  []tracing.DeadLetter
+	runs  []observe.Run
+	ends  []observe.End
+	dead  []observe.DeadLetter
 }
 
 // trace sets a tracer for the subscription of a journal.
@@ -37,14 +37,14 @@ func trace(j *journal, names ...string) *recordingTracer {
 
 type runKey struct{}
 
-func (tr *recordingTracer) Begin(ctx context.Context, run *tracing.Run) (context.Context, tracing.Span) {
+func (tr *recordingTracer) Begin(ctx context.Context, run *observe.Run) (context.Context, observe.Span) {
 	tr.j.logLine("begin")
 	name := tr.names[len(tr.runs)]
 	tr.runs = append(tr.runs, *run)
 	return context.WithValue(ctx, runKey{}, name), &span{tr, name}
 }
 
-func (tr *recordingTracer) DeadLettered(ctx context.Context, b *tracing.DeadLetter) {
+func (tr *recordingTracer) DeadLettered(ctx context.Context, b *observe.DeadLetter) {
 	tr.j.logLine("dead-lettered below " + runOf(ctx))
 	if ctx.Err() != nil {
 		tr.j.logLine("whose context has ended")
@@ -58,7 +58,7 @@ type span struct {
 }
 
 func (s *span) Traceparent() string { return s.name }
-func (s *span) End(e tracing.End) {
+func (s *span) End(e observe.End) {
 	s.tr.j.logLine("end " + string(e.Outcome))
 	s.tr.ends = append(s.tr.ends, e)
 }
@@ -102,14 +102,14 @@ func TestASpanHasTheOutcomeOfItsMessage(t *testing.T) {
 	for name, c := range map[string]struct {
 		immediate int
 		handle    func(context.Context) error
-		ends      []tracing.Outcome
+		ends      []observe.Outcome
 	}{
-		"success":        {0, func(context.Context) error { return nil }, []tracing.Outcome{tracing.Succeeded}},
-		"retry":          {0, func(context.Context) error { return errOurs }, []tracing.Outcome{tracing.Retried}},
-		"again in place": {1, func(context.Context) error { return errOurs }, []tracing.Outcome{tracing.Retried, tracing.Retried}},
-		"dead letter":    {0, func(context.Context) error { return redeliver.Reject("no") }, []tracing.Outcome{tracing.DeadLettered}},
-		"postponed":      {0, func(context.Context) error { return redeliver.Postpone(errOurs) }, []tracing.Outcome{tracing.Postponed}},
-		"timeout":        {0, func(context.Context) error { <-time.After(time.Hour); return nil }, []tracing.Outcome{tracing.Retried}},
+		"success":        {0, func(context.Context) error { return nil }, []observe.Outcome{observe.OutcomeSucceeded}},
+		"retry":          {0, func(context.Context) error { return errOurs }, []observe.Outcome{observe.OutcomeRetried}},
+		"again in place": {1, func(context.Context) error { return errOurs }, []observe.Outcome{observe.OutcomeRetried, observe.OutcomeRetried}},
+		"dead letter":    {0, func(context.Context) error { return redeliver.Reject("no") }, []observe.Outcome{observe.OutcomeDeadLettered}},
+		"postponed":      {0, func(context.Context) error { return redeliver.Postpone(errOurs) }, []observe.Outcome{observe.OutcomePostponed}},
+		"timeout":        {0, func(context.Context) error { <-time.After(time.Hour); return nil }, []observe.Outcome{observe.OutcomeRetried}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := redeliver.Policy{MaxRetries: 3, Backoff: redeliver.Fixed(24 * time.Hour), Immediate: c.immediate, Timeout: time.Minute}
@@ -119,7 +119,7 @@ func TestASpanHasTheOutcomeOfItsMessage(t *testing.T) {
 			j.publish("a")
 			<-time.After(2 * time.Hour)
 			synctest.Wait()
-			var ends []tracing.Outcome
+			var ends []observe.Outcome
 			for _, e := range tr.ends {
 				ends = append(ends, e.Outcome)
 			}
@@ -153,7 +153,7 @@ func TestTheSpanOfALostMessageIsAbandoned(t *testing.T) {
 		synctest.Wait()
 		close(j.lost)
 		synctest.Wait()
-		if len(tr.ends) != 1 || tr.ends[0].Outcome != tracing.Abandoned {
+		if len(tr.ends) != 1 || tr.ends[0].Outcome != observe.OutcomeAbandoned {
 			t.Errorf("ended as %+v", tr.ends)
 		}
 	})
@@ -181,7 +181,7 @@ func TestABatchHasOneSpan(t *testing.T) {
 		if len(tr.runs) != 1 || !tr.runs[0].Batch || tr.runs[0].Origin != "orders" || tr.runs[0].Group != "billing" || len(tr.runs[0].Messages) != 2 || tr.runs[0].Messages[1].State.ID != "b" {
 			t.Errorf("runs %+v", tr.runs)
 		}
-		if len(tr.ends) != 1 || tr.ends[0].Outcome != tracing.Answered || tr.ends[0].Err == nil || seen != firstRun || j.written()[0].Trace != firstRun {
+		if len(tr.ends) != 1 || tr.ends[0].Outcome != observe.OutcomeAnswered || tr.ends[0].Err == nil || seen != firstRun || j.written()[0].Trace != firstRun {
 			t.Errorf("ended as %+v, the function saw %q, written as %+v", tr.ends, seen, j.written())
 		}
 	})
@@ -190,7 +190,7 @@ func TestABatchHasOneSpan(t *testing.T) {
 // failingTracer is a tracer that fails in every way.
 type failingTracer struct{ panics, noContext bool }
 
-func (a failingTracer) Begin(context.Context, *tracing.Run) (context.Context, tracing.Span) {
+func (a failingTracer) Begin(context.Context, *observe.Run) (context.Context, observe.Span) {
 	switch {
 	case a.panics:
 		panic("no collector")
@@ -200,13 +200,13 @@ func (a failingTracer) Begin(context.Context, *tracing.Run) (context.Context, tr
 		return context.Background(), a // has no parent: the handler's end is not the attempt's
 	}
 }
-func (failingTracer) DeadLettered(context.Context, *tracing.DeadLetter) { panic("no collector") }
+func (failingTracer) DeadLettered(context.Context, *observe.DeadLetter) { panic("no collector") }
 func (failingTracer) Traceparent() string                               { panic("no collector") }
-func (failingTracer) End(tracing.End)                                   { panic("no collector") }
+func (failingTracer) End(observe.End)                                   { panic("no collector") }
 
 // A tracer that fails changes nothing for the messages.
 func TestATracerThatFailsChangesNothing(t *testing.T) {
-	for name, tr := range map[string]tracing.Tracer{
+	for name, tr := range map[string]observe.Tracer{
 		"panics at once": failingTracer{panics: true}, "has no context": failingTracer{noContext: true}, "panics later": failingTracer{},
 	} {
 		synctest.Test(t, func(t *testing.T) {

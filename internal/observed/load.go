@@ -3,7 +3,7 @@ package observed
 import (
 	"sync"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // Place is a subscription's origin and group.
@@ -17,11 +17,11 @@ type Loads struct {
 
 type watched struct {
 	at   Place
-	load func() redeliver.Load
+	load func() observe.Load
 }
 
-// Watch adds a subscription, as [redeliver.LoadSink] requires.
-func (l *Loads) Watch(origin, group string, load func() redeliver.Load) (end func()) {
+// Watch adds a subscription, as [observe.LoadSink] requires.
+func (l *Loads) Watch(origin, group string, load func() observe.Load) (end func()) {
 	w := &watched{Place{origin, group}, load}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,10 +37,10 @@ func (l *Loads) Watch(origin, group string, load func() redeliver.Load) (end fun
 }
 
 // Now returns the present load. Subscriptions of one origin and group are added up.
-func (l *Loads) Now() map[Place]redeliver.Load {
+func (l *Loads) Now() map[Place]observe.Load {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make(map[Place]redeliver.Load)
+	all := make(map[Place]observe.Load)
 	for w := range l.of {
 		sum, one := all[w.at], w.load()
 		sum.InFlight += one.InFlight

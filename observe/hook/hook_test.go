@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/observe"
 	"github.com/redeliver/redeliver/observe/hook"
 	"github.com/redeliver/redeliver/redelivertest"
 )
@@ -137,7 +138,7 @@ func TestAFunctionThatFailsIsCalledAgain(t *testing.T) {
 func TestAHookWantsOnlyDeadLetters(t *testing.T) {
 	h := hook.OnDeadLetter(func(context.Context, redeliver.DeadLettered) error { return nil }, hook.Config{})
 	defer func() { _ = h.Close(context.Background()) }()
-	sink := redeliver.Sinks(h).(redeliver.FilteringSink)
+	sink := observe.Sinks(h).(observe.FilteringSink)
 	if sink.Wants(redeliver.Attempted{}) || sink.Wants(redeliver.Committed{}) || !sink.Wants(redeliver.DeadLettered{}) {
 		t.Error("the hook wants events that it does not need")
 	}

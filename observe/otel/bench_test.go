@@ -14,8 +14,8 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine/enginetest"
-	"github.com/redeliver/redeliver/internal/tracing"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/observe"
 	"github.com/redeliver/redeliver/observe/otel"
 	"github.com/redeliver/redeliver/observe/prom"
 )
@@ -42,7 +42,7 @@ func success(tb testing.TB, o observer) func() {
 }
 
 // unsampledTracer returns a tracer that samples no span.
-func unsampledTracer(tb testing.TB) tracing.Tracer {
+func unsampledTracer(tb testing.TB) observe.Tracer {
 	tb.Helper()
 	tr, err := otel.NewTracer(otel.TracerConfig{
 		System: "kafka", TracerProvider: trace.NewTracerProvider(trace.WithSampler(trace.NeverSample())), Propagator: propagation.TraceContext{},
@@ -77,7 +77,7 @@ func prometheusSink(tb testing.TB) redeliver.Sink {
 func TestPrometheusAllocatesNothingForASuccess(t *testing.T) {
 	without := testing.AllocsPerRun(2000, success(t, observer{}))
 	for name, sink := range map[string]redeliver.Sink{
-		"alone": prometheusSink(t), "beside the default sink": redeliver.Sinks(prometheusSink(t), redeliver.NewSlogSink(slog.New(slog.DiscardHandler))),
+		"alone": prometheusSink(t), "beside the default sink": observe.Sinks(prometheusSink(t), redeliver.NewSlogSink(slog.New(slog.DiscardHandler))),
 	} {
 		if with := testing.AllocsPerRun(2000, success(t, observer{sink: sink})); with > without {
 			t.Errorf("%s: a success costs %v allocations, and %v without a sink", name, with, without)
@@ -89,7 +89,7 @@ func TestPrometheusAllocatesNothingForASuccess(t *testing.T) {
 func observers(tb testing.TB) []observer {
 	tb.Helper()
 	// The default sink is present, too, as in a service.
-	prometheus := redeliver.Sinks(prometheusSink(tb), redeliver.NewSlogSink(nil))
+	prometheus := observe.Sinks(prometheusSink(tb), redeliver.NewSlogSink(nil))
 	return []observer{
 		{name: "nothing"},
 		{name: "prometheus", sink: prometheus},
@@ -103,7 +103,7 @@ func observers(tb testing.TB) []observer {
 type observer struct {
 	name      string
 	sink      redeliver.Sink
-	tracer    tracing.Tracer
+	tracer    observe.Tracer
 	published bool // by a program with a tracer
 }
 

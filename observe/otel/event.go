@@ -10,6 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/observed"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // series has the attributes of a subscription: as options for frequent measurements, and alone for the others.
@@ -37,7 +38,7 @@ func (s *Sink) series(p place) *series {
 var background = context.Background()
 
 // Counter implements [redeliver.CountingSink]. Successes at the first attempt are counted without an event.
-func (s *Sink) Counter(of redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
+func (s *Sink) Counter(of redeliver.Sink, origin, group string) (observe.Counter, redeliver.Sink) {
 	if of != redeliver.Sink(s) {
 		return nil, of
 	}

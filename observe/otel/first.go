@@ -6,12 +6,12 @@ import (
 	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // beginFirst begins the span of a message's first attempt. Most spans are not sampled, so attributes that only sampled spans
 // need are added after the beginning.
-func (t *Tracer) beginFirst(ctx context.Context, p *consumer, m *tracing.Message) (context.Context, tracing.Span) {
+func (t *Tracer) beginFirst(ctx context.Context, p *consumer, m *observe.Message) (context.Context, observe.Span) {
 	s := &span{headers: carrier{m.Headers}, retriesAreErrors: t.cfg.RetriesAreErrors}
 	if t.asksFor.findNothing(m.Headers) {
 		ctx = t.beginUnlinked(ctx, p, s, m)
@@ -22,7 +22,7 @@ func (t *Tracer) beginFirst(ctx context.Context, p *consumer, m *tracing.Message
 }
 
 // beginUnlinked begins the span of a message that names no publisher.
-func (t *Tracer) beginUnlinked(ctx context.Context, p *consumer, s *span, m *tracing.Message) context.Context {
+func (t *Tracer) beginUnlinked(ctx context.Context, p *consumer, s *span, m *observe.Message) context.Context {
 	source := &m.State.Source
 	o := p.firstOptions(source.Known, source.Partition)
 	if t.cfg.Parent || isRoot(ctx) {
@@ -43,7 +43,7 @@ func (t *Tracer) beginUnlinked(ctx context.Context, p *consumer, s *span, m *tra
 func isRoot(ctx context.Context) bool { return !trace.SpanContextFromContext(ctx).IsValid() }
 
 // beginPublished begins the span of a message that may name its publisher.
-func (t *Tracer) beginPublished(came context.Context, p *consumer, s *span, m *tracing.Message) context.Context {
+func (t *Tracer) beginPublished(came context.Context, p *consumer, s *span, m *observe.Message) context.Context {
 	ctx, published := t.published(came, &s.headers)
 	switch {
 	case published.IsSampled(): // a sampler may decide by it, too

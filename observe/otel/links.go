@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // The values of redeliver.link: the kinds of spans that a span is linked to.
@@ -45,7 +45,7 @@ func (*carrier) Keys() []string { return nil }
 
 // batchLinks returns the links of a batch. For each message there is one to the span that published it, with attributes
 // that identify the message, and one to its previous attempt. A message without known spans has none.
-func (t *Tracer) batchLinks(ctx context.Context, run *tracing.Run) []trace.Link {
+func (t *Tracer) batchLinks(ctx context.Context, run *observe.Run) []trace.Link {
 	links := make([]trace.Link, 0, len(run.Messages))
 	none := trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 	for i := range run.Messages {

@@ -5,14 +5,14 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/observed"
+	"github.com/redeliver/redeliver/observe"
 )
 
-var _ redeliver.LoadSink = (*Sink)(nil)
+var _ observe.LoadSink = (*Sink)(nil)
 
 // Watch implements [redeliver.LoadSink]. The load of subscriptions is requested at each collection.
-func (s *Sink) Watch(origin, group string, load func() redeliver.Load) (end func()) {
+func (s *Sink) Watch(origin, group string, load func() observe.Load) (end func()) {
 	return s.loads.Watch(origin, group, load)
 }
 

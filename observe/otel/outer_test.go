@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/observe"
 	"github.com/redeliver/redeliver/observe/otel"
 )
 
@@ -32,7 +33,7 @@ func TestASinkThatEmbedsOursIsCalled(t *testing.T) {
 	if counter, rest := sink.Counter(sink, "orders", "billing"); counter == nil || rest != nil {
 		t.Errorf("%v counts for itself, and %v is reported", counter, rest)
 	}
-	counter, rest := redeliver.Sinks(outer, sink).(redeliver.CountingSink).Counter(nil, "orders", "billing")
+	counter, rest := observe.Sinks(outer, sink).(observe.CountingSink).Counter(nil, "orders", "billing")
 	if rest == nil || counter == nil {
 		t.Fatal("in a list one counts and the other is reported")
 	}

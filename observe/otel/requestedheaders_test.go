@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/observe"
 	"github.com/redeliver/redeliver/observe/otel"
 )
 
@@ -64,9 +64,9 @@ func TestAPropagatorIsAskedAboutMessagesWithItsHeaders(t *testing.T) {
 			headers[name] = value
 		}
 		for range 3 {
-			run := tracing.Run{Origin: "orders", Group: "billing", Messages: []tracing.Message{{Headers: headers, State: redeliver.State{ID: "1"}}}}
+			run := observe.Run{Origin: "orders", Group: "billing", Messages: []observe.Message{{Headers: headers, State: redeliver.State{ID: "1"}}}}
 			ctx, span := tr.Begin(t.Context(), &run)
-			span.End(tracing.End{Outcome: tracing.Succeeded})
+			span.End(observe.End{Outcome: observe.OutcomeSucceeded})
 			if got := baggage.FromContext(ctx).String(); got != c.baggage {
 				t.Errorf("%s: baggage %q, want %q", c.name, got, c.baggage)
 			}

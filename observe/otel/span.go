@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // span is the span of a run.
@@ -28,7 +28,7 @@ func (s *span) Traceparent() string {
 }
 
 // End implements [tracing.Span].
-func (s *span) End(e tracing.End) {
+func (s *span) End(e observe.End) {
 	if s.IsRecording() {
 		s.SetAttributes(attrOutcome.String(string(e.Outcome)))
 		if st := e.State; st != nil {
@@ -39,15 +39,15 @@ func (s *span) End(e tracing.End) {
 }
 
 // setFailure adds the policy's decision about a failure.
-func (s *span) setFailure(e *tracing.End, st *redeliver.State) {
+func (s *span) setFailure(e *observe.End, st *redeliver.State) {
 	switch {
-	case e.Outcome == tracing.DeadLettered || e.Outcome == tracing.Discarded:
+	case e.Outcome == observe.OutcomeDeadLettered || e.Outcome == observe.OutcomeDiscarded:
 		if st.Reason != "" {
 			s.SetAttributes(attrReason.String(string(st.Reason)))
 		}
 		s.SetAttributes(attrErrorType.String(errorType(st)))
 		setError(s.Span, st)
-	case s.retriesAreErrors && e.Outcome == tracing.Retried:
+	case s.retriesAreErrors && e.Outcome == observe.OutcomeRetried:
 		s.SetAttributes(attrErrorType.String(errorType(st)))
 		setError(s.Span, st)
 	default:

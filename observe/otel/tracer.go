@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/tracing"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // TracerConfig configures a [Tracer]. System is required.
@@ -43,7 +43,7 @@ type Tracer struct {
 	asksFor requestedHeaders
 }
 
-var _ tracing.Tracer = (*Tracer)(nil)
+var _ observe.Tracer = (*Tracer)(nil)
 
 // consumer has the attributes that all spans of a subscription share.
 type consumer struct {
@@ -88,7 +88,7 @@ func NewTracer(cfg TracerConfig) (*Tracer, error) {
 }
 
 // Begin implements [tracing.Tracer].
-func (t *Tracer) Begin(ctx context.Context, run *tracing.Run) (context.Context, tracing.Span) {
+func (t *Tracer) Begin(ctx context.Context, run *observe.Run) (context.Context, observe.Span) {
 	p := t.places.of(place{run.Origin, run.Group})
 	if run.Batch {
 		return t.beginBatch(ctx, p, run)
@@ -127,7 +127,7 @@ func (t *Tracer) allOptions(ctx context.Context, p *consumer, st *redeliver.Stat
 }
 
 // beginBatch begins the span of a batch function. It is a root, because it has many publishers.
-func (t *Tracer) beginBatch(ctx context.Context, p *consumer, run *tracing.Run) (context.Context, tracing.Span) {
+func (t *Tracer) beginBatch(ctx context.Context, p *consumer, run *observe.Run) (context.Context, observe.Span) {
 	o := []trace.SpanStartOption{kinds.consumer, trace.WithNewRoot(), trace.WithAttributes(append(p.attrs, attrBatchCount.Int(len(run.Messages)))...)}
 	if links := t.batchLinks(ctx, run); len(links) > 0 {
 		o = append(o, trace.WithLinks(links...))
@@ -156,7 +156,7 @@ func (t *Tracer) appendMessage(to []attribute.KeyValue, st *redeliver.State) []a
 
 // DeadLettered implements [tracing.Tracer]. It creates a span of its own, with the status Error. The span is a child of
 // the failed attempt, and begins when that ended.
-func (t *Tracer) DeadLettered(ctx context.Context, b *tracing.DeadLetter) {
+func (t *Tracer) DeadLettered(ctx context.Context, b *observe.DeadLetter) {
 	st := &b.Message.State
 	attrs := []attribute.KeyValue{
 		attrSystem.String(t.cfg.System), attrOperation.String(opDeadLetter), attrType.String(typeSend), attrDest.String(b.Where),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/observed"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // place is a subscription.
@@ -52,7 +53,7 @@ func (s *Sink) seriesOf(p place) *series {
 }
 
 // Counter implements [redeliver.CountingSink]. Successes at the first attempt are counted without an event.
-func (s *Sink) Counter(of redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
+func (s *Sink) Counter(of redeliver.Sink, origin, group string) (observe.Counter, redeliver.Sink) {
 	if of != redeliver.Sink(s) {
 		return nil, of
 	}

@@ -3,14 +3,14 @@ package prom
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/observed"
+	"github.com/redeliver/redeliver/observe"
 )
 
-var _ redeliver.LoadSink = (*Sink)(nil)
+var _ observe.LoadSink = (*Sink)(nil)
 
 // Watch implements [redeliver.LoadSink]. The load of subscriptions is requested at each scrape.
-func (s *Sink) Watch(origin, group string, load func() redeliver.Load) (end func()) {
+func (s *Sink) Watch(origin, group string, load func() observe.Load) (end func()) {
 	return s.loads.Watch(origin, group, load)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/observe"
 	"github.com/redeliver/redeliver/observe/prom"
 	"github.com/redeliver/redeliver/redelivertest"
 )
@@ -36,7 +37,7 @@ func TestLoadIsRequestedAtEachScrape(t *testing.T) {
 	redelivertest.Run(t, func(_ *testing.T, b *redelivertest.Broker) {
 		gate := make(chan struct{})
 		c := b.Open(redelivertest.Config{
-			Group: "billing", Sink: redeliver.Sinks(s, redeliver.NewSlogSink(nil)), Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(10 * time.Second)},
+			Group: "billing", Sink: observe.Sinks(s, redeliver.NewSlogSink(nil)), Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(10 * time.Second)},
 		})
 		handle := func(msg *message.Message) error {
 			if st, _ := redeliver.FromContext(msg.Context()); msg.UUID == "fails" && st.Attempt() == 1 {
@@ -70,7 +71,7 @@ func TestAGroupThatPrometheusCannotNameEndsNoProcess(t *testing.T) {
 	const bad = "billing\xff"
 	s, r := newSink(t)
 	for _, group := range []string{bad, "billing"} {
-		s.Watch("orders", group, func() redeliver.Load { return redeliver.Load{InFlight: 1, Held: 2} })
+		s.Watch("orders", group, func() observe.Load { return observe.Load{InFlight: 1, Held: 2} })
 	}
 	waiting := watch(t, prom.Waiting{Origin: "orders", Group: bad, Levels: func(context.Context) ([]deadletter.WaitingLevel, error) { return nil, errDeclined }})
 	dlqs, err := prom.NewDLQs(prom.DLQConfig{System: "kafka", Queues: []deadletter.Queue{silentDLQ{group: bad}}})

@@ -13,8 +13,8 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/examples/internal/demo"
+	"github.com/redeliver/redeliver/observe"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 func (r *run) run(ctx context.Context) error {
 	r.screen.Sayf("redeliver on %s: a shop charges orders at an unreliable bank.", r.On)
 	log := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
-	shop, err := r.Open(ctx, r.url, redeliver.Sinks(r.screen, r.outcomes), log)
+	shop, err := r.Open(ctx, r.url, observe.Sinks(r.screen, r.outcomes), log)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/observe"
 )
 
 func main() {
@@ -26,7 +27,7 @@ func run(policy redeliver.Policy) (done []string) {
 	ctx, ended := context.Background(), make(chan string, 4)
 	cluster := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 	defer cluster.Close()
-	billing, err := kafka.Open(ctx, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: policy, Sink: redeliver.Sinks()})
+	billing, err := kafka.Open(ctx, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: policy, Sink: observe.Sinks()})
 	check(err)
 	for _, order := range [][2]string{{"1", "Ann"}, {"2", "Ann"}, {"3", "Ann"}, {"4", "Bob"}} {
 		msg := message.NewMessage(order[0], nil)

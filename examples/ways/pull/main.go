@@ -14,13 +14,14 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/observe"
 )
 
 func main() {
 	ctx := context.Background()
 	cluster := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 	defer cluster.Close()
-	billing, err := kafka.Open(ctx, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Sink: redeliver.Sinks()})
+	billing, err := kafka.Open(ctx, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Sink: observe.Sinks()})
 	check(err)
 	for _, id := range []string{"o-1", "o-2", "o-3"} {
 		check(billing.Publisher().Publish("orders", message.NewMessage(id, []byte("40 euros"))))

@@ -12,9 +12,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // version returns a message's document and its number, from 1.
@@ -27,7 +27,7 @@ func main() {
 	ctx := context.Background()
 	cluster := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "documents"))
 	defer cluster.Close()
-	search, err := kafka.Open(ctx, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "search", Sink: redeliver.Sinks()})
+	search, err := kafka.Open(ctx, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "search", Sink: observe.Sinks()})
 	check(err)
 	for _, number := range []string{"4", "2", "3", "1"} { // without a key, so they run in parallel
 		msg := message.NewMessage("d-17 v"+number, nil)

@@ -26,8 +26,8 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/kafkatest"
-	"github.com/redeliver/redeliver/internal/tracing"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/observe"
 	"github.com/redeliver/redeliver/observe/otel"
 )
 
@@ -50,7 +50,7 @@ func policy() redeliver.Policy {
 	return redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Second)}
 }
 
-func onKafka(t *testing.T, topic string, tr tracing.Tracer) service {
+func onKafka(t *testing.T, topic string, tr observe.Tracer) service {
 	t.Helper()
 	addrs := brokers.RequireKafka(t)
 	cl, err := kgo.NewClient(kgo.UnknownTopicRetries(50), kgo.SeedBrokers(addrs...))
@@ -69,7 +69,7 @@ func onKafka(t *testing.T, topic string, tr tracing.Tracer) service {
 	}}
 }
 
-func onRabbitMQ(t *testing.T, topic string, tr tracing.Tracer) service {
+func onRabbitMQ(t *testing.T, topic string, tr observe.Tracer) service {
 	t.Helper()
 	c, err := amqp.Open(t.Context(), amqp.Config{URLs: []string{brokers.RequireRabbitMQ(t).URL()}, Policy: policy(), Tracer: tr})
 	if err != nil {
@@ -80,7 +80,7 @@ func onRabbitMQ(t *testing.T, topic string, tr tracing.Tracer) service {
 	}}
 }
 
-func onSQS(t *testing.T, topic string, tr tracing.Tracer) service {
+func onSQS(t *testing.T, topic string, tr observe.Tracer) service {
 	t.Helper()
 	c, err := sqs.Open(t.Context(), sqs.Config{
 		AWS:      &aws.Config{Region: "eu-central-1", Credentials: credentials.NewStaticCredentialsProvider("AKIDEXAMPLE", "secret", "")},
@@ -120,7 +120,7 @@ func TestTheChainOfLinksIsWhole(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		system string
-		open   func(*testing.T, string, tracing.Tracer) service
+		open   func(*testing.T, string, observe.Tracer) service
 	}{{"kafka", onKafka}, {"rabbitmq", onRabbitMQ}, {"aws_sqs", onSQS}} {
 		t.Run(c.system, func(t *testing.T) {
 			t.Parallel()
@@ -129,7 +129,7 @@ func TestTheChainOfLinksIsWhole(t *testing.T) {
 	}
 }
 
-func chain(t *testing.T, system string, open func(*testing.T, string, tracing.Tracer) service) {
+func chain(t *testing.T, system string, open func(*testing.T, string, observe.Tracer) service) {
 	t.Helper()
 	topic := "traced-" + strings.ToLower(rand.Text()[:8])
 	spans := make(ended, 100)

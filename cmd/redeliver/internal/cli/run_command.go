@@ -18,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // envAuthorization names the variable with the Authorization header.
@@ -161,7 +162,7 @@ func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags
 	if f.webhook.to != nil {
 		w := f.webhook.open(&c)
 		defer w.End() // after Run, so that it reports the last dead letters
-		c.Sink = redeliver.Sinks(c.Sink, w)
+		c.Sink = observe.Sinks(c.Sink, w)
 	}
 	c.Health = sidecar.NewHealth(c.Broker.Broker, c.Topics)
 	row := handlingRow{Broker: string(c.Broker.Broker), Topics: c.Topics, Group: c.Group, Handler: f.handlerName(), OnDeadLetter: f.webhook.name()}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
 	"github.com/redeliver/redeliver/internal/brokerurl"
+	"github.com/redeliver/redeliver/observe"
 	"github.com/redeliver/redeliver/observe/prom"
 )
 
@@ -28,7 +28,7 @@ func (a *app) addMetrics(ctx context.Context, c *sidecar.Config, pages *http.Ser
 	if err != nil {
 		return nil, brokerError(fmt.Errorf("--metrics cannot ask the broker: %w", err))
 	}
-	c.Sink = redeliver.Sinks(c.Sink, metrics)
+	c.Sink = observe.Sinks(c.Sink, metrics)
 	pages.Handle(metricsPath, metricsPage(all))
 	return end, nil
 }

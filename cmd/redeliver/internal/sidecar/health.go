@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/brokerurl"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // Health is the state of a sidecar, for the orchestrator that restarts it or sends it traffic. It is safe for
@@ -146,16 +147,16 @@ func (s *healthSink) Event(e redeliver.Event) {
 }
 
 // Counter passes the call to next, because Health does not need messages that succeed.
-func (s *healthSink) Counter(_ redeliver.Sink, origin, group string) (redeliver.Counter, redeliver.Sink) {
-	if next, ok := s.Sink.(redeliver.CountingSink); ok {
+func (s *healthSink) Counter(_ redeliver.Sink, origin, group string) (observe.Counter, redeliver.Sink) {
+	if next, ok := s.Sink.(observe.CountingSink); ok {
 		return next.Counter(s.Sink, origin, group)
 	}
 	return nil, s.Sink
 }
 
 // Watch passes the call to next.
-func (s *healthSink) Watch(origin, group string, load func() redeliver.Load) (end func()) {
-	if next, ok := s.Sink.(redeliver.LoadSink); ok {
+func (s *healthSink) Watch(origin, group string, load func() observe.Load) (end func()) {
+	if next, ok := s.Sink.(observe.LoadSink); ok {
 		return next.Watch(origin, group, load)
 	}
 	return func() {}

@@ -1,31 +1,35 @@
-package redeliver
+package observe
 
-import "time"
+import (
+	"time"
+
+	"github.com/redeliver/redeliver"
+)
 
 // CountingSink is a Sink that counts first attempts that succeed, and their commits, without events. Most messages
 // succeed at first. With events, a message in observe/otel's BenchmarkObserved/prometheus takes 3 times as long and 2
 // more allocations.
 type CountingSink interface {
-	Sink
+	redeliver.Sink
 	// Counter returns the Counter of a subscription, and a sink that also gets the events of these messages, nil for none. If the
 	// Counter is nil, the CountingSink itself gets these events. of is the Sink on which Counter is called. Counter must return
 	// nil if of is not its receiver: a Sink that embeds a CountingSink inherits its Counter, which would bypass the outer Event.
 	// Counter is called once, before the subscription's first message.
-	Counter(of Sink, origin, group string) (c Counter, rest Sink)
+	Counter(of redeliver.Sink, origin, group string) (c Counter, rest redeliver.Sink)
 }
 
 // Counter counts messages of one subscription, instead of two events for each. Its methods are called as Event is, and
 // a panic is ignored. All other events are reported, also those of attempts that fail or are not the first.
 type Counter interface {
-	// Attempted replaces the event [Attempted] for a message whose first attempt succeeded, and that was neither delayed nor
+	// Attempted replaces the event [redeliver.Attempted] for a message whose first attempt succeeded, and that was neither delayed nor
 	// replayed before. took is how long its handler ran.
 	Attempted(took time.Duration)
-	// Committed replaces the event [Committed] for such a message.
+	// Committed replaces the event [redeliver.Committed] for such a message.
 	Committed()
 }
 
 // Counter implements [CountingSink] with the sinks that do. The others get events.
-func (all sinkList) Counter(_ Sink, origin, group string) (Counter, Sink) {
+func (all sinkList) Counter(_ redeliver.Sink, origin, group string) (Counter, redeliver.Sink) {
 	var counters counterList
 	var rest sinkList
 	for _, s := range all {
@@ -44,7 +48,7 @@ func (all sinkList) Counter(_ Sink, origin, group string) (Counter, Sink) {
 			rest = append(rest, r)
 		}
 	}
-	return single[Counter](counters, counters), single[Sink](rest, rest)
+	return single[Counter](counters, counters), single[redeliver.Sink](rest, rest)
 }
 
 type counterList []Counter

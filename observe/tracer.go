@@ -1,6 +1,4 @@
-// Package tracing has the interfaces by which the engine calls a tracer, which puts spans around handlers. The only
-// tracer is in observe/otel.
-package tracing
+package observe
 
 import (
 	"context"
@@ -9,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// Tracer puts spans around handlers. Many goroutines call its methods at once while they
+// Tracer puts spans around handlers. observe/otel has one. Many goroutines call its methods at once while they
 // handle messages, so they must be quick and must not block. A tracer does not change what the library does, and its
 // panics are ignored.
 type Tracer interface {
@@ -66,17 +64,17 @@ type End struct {
 // Outcome says how a run ended.
 type Outcome string
 
-// The outcomes. DeadLettered and Discarded are final failures.
+// The outcomes. OutcomeDeadLettered and OutcomeDiscarded are final failures.
 const (
-	Succeeded    Outcome = "succeeded"
-	Retried      Outcome = "retried"       // it runs again, at once or later
-	Postponed    Outcome = "postponed"     // put aside; no attempt was counted
-	DeadLettered Outcome = "dead-lettered" // State.Reason says why
-	Discarded    Outcome = "discarded"     // as dead-lettered, but there is no DLQ
-	Abandoned    Outcome = "abandoned"     // the session has ended: the message comes back, and the attempt does not count
-	Settled      Outcome = "settled"       // the handler has acked or nacked the message itself
-	Gathered     Outcome = "gathered"      // it waits for a batch, which has its own run
-	Answered     Outcome = "answered"      // a batch function ended: each message has its own answer
+	OutcomeSucceeded    Outcome = "succeeded"
+	OutcomeRetried      Outcome = "retried"       // it runs again, at once or later
+	OutcomePostponed    Outcome = "postponed"     // put aside; no attempt was counted
+	OutcomeDeadLettered Outcome = "dead-lettered" // State.Reason says why
+	OutcomeDiscarded    Outcome = "discarded"     // as dead-lettered, but there is no DLQ
+	OutcomeAbandoned    Outcome = "abandoned"     // the session has ended: the message comes back, and the attempt does not count
+	OutcomeSettled      Outcome = "settled"       // the handler has acked or nacked the message itself
+	OutcomeGathered     Outcome = "gathered"      // it waits for a batch, which has its own run
+	OutcomeAnswered     Outcome = "answered"      // a batch function ended: each message has its own answer
 )
 
 // DeadLetter is a message that was written to the DLQ.

@@ -1,9 +1,11 @@
-package redeliver_test
+package observe_test
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // A sink that pages the person on call. A page of docs shows a part of it; a test compares them.
@@ -18,10 +20,10 @@ func ExampleSinks() {
 			page(fmt.Sprintf("lost from %s: %s", e.Where, e.Detail))
 		}
 	})
-	sink := redeliver.Sinks(pager, redeliver.NewSlogSink(nil)) // for Config.Sink
+	sink := observe.Sinks(pager, redeliver.NewSlogSink(nil)) // for Config.Sink
 
 	sink.Event(redeliver.DeadLettered{
-		State: redeliver.State{ID: "4711", Reason: redeliver.ReasonPermanent}, Where: "orders.billing.dlq", Err: errNoSuchCard,
+		State: redeliver.State{ID: "4711", Reason: redeliver.ReasonPermanent}, Where: "orders.billing.dlq", Err: errors.New("no such card"),
 	})
 	// Output: page: 4711 is dead: permanent, no such card
 }

@@ -1,10 +1,11 @@
-package redeliver_test
+package observe_test
 
 import (
 	"testing"
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // splitSink is a sink that counts, and has another sink for events.
@@ -22,7 +23,7 @@ func (a *splitSink) Event(e redeliver.Event) {
 func (a *splitSink) Attempted(time.Duration) { a.attempted++ }
 func (a *splitSink) Committed()              { a.committed++ }
 
-func (a *splitSink) Counter(redeliver.Sink, string, string) (redeliver.Counter, redeliver.Sink) {
+func (a *splitSink) Counter(redeliver.Sink, string, string) (observe.Counter, redeliver.Sink) {
 	if a.none {
 		return nil, a.rest
 	}
@@ -40,15 +41,15 @@ func TestSinksCombineCounters(t *testing.T) {
 		counts   bool
 		received int // how many sinks get an event
 	}{
-		{"no sink", redeliver.Sinks(), false, 0},
-		{"a sink for events", redeliver.Sinks(listens), false, 1},
-		{"a sink that counts", redeliver.Sinks(one), true, 0},
-		{"both", redeliver.Sinks(one, listens, two), true, 2},
-		{"a list in a list", redeliver.Sinks(redeliver.Sinks(one, listens), two), true, 2},
-		{"a sink that counts nothing here", redeliver.Sinks(&splitSink{none: true, rest: listens}), false, 1},
+		{"no sink", observe.Sinks(), false, 0},
+		{"a sink for events", observe.Sinks(listens), false, 1},
+		{"a sink that counts", observe.Sinks(one), true, 0},
+		{"both", observe.Sinks(one, listens, two), true, 2},
+		{"a list in a list", observe.Sinks(observe.Sinks(one, listens), two), true, 2},
+		{"a sink that counts nothing here", observe.Sinks(&splitSink{none: true, rest: listens}), false, 1},
 	} {
 		*one, *two, reported = splitSink{}, splitSink{rest: listens}, 0
-		counter, rest := c.sinks.(redeliver.CountingSink).Counter(c.sinks, "orders", "billing")
+		counter, rest := c.sinks.(observe.CountingSink).Counter(c.sinks, "orders", "billing")
 		if (counter != nil) != c.counts {
 			t.Errorf("%s: counts: %v", c.name, counter != nil)
 		}

@@ -1,4 +1,6 @@
-package redeliver
+package observe
+
+import "github.com/redeliver/redeliver"
 
 // Load counts the messages that a subscription has read in this process and not settled.
 type Load struct {
@@ -12,7 +14,7 @@ type Load struct {
 
 // LoadSink is a Sink that asks subscriptions for their Load when it needs it, so a gauge costs the messages nothing.
 type LoadSink interface {
-	Sink
+	redeliver.Sink
 	// Watch is called when a subscription begins to read, even if it cannot reach its broker. The function end, which may be
 	// nil, is called when the subscription has ended. A program may have several subscriptions of one origin and group.
 	//

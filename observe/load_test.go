@@ -1,9 +1,10 @@
-package redeliver_test
+package observe_test
 
 import (
 	"testing"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // watcher is a redeliver.LoadSink made of a function.
@@ -11,7 +12,7 @@ type watcher func(origin, group string) (end func())
 
 func (watcher) Event(redeliver.Event) {}
 
-func (w watcher) Watch(origin, group string, _ func() redeliver.Load) (end func()) {
+func (w watcher) Watch(origin, group string, _ func() observe.Load) (end func()) {
 	return w(origin, group)
 }
 
@@ -25,18 +26,18 @@ func TestAPanicOfASinkKeepsNoOtherFromWatching(t *testing.T) {
 		began++
 		return func() { ended++ }
 	})
-	all, ok := redeliver.Sinks(
+	all, ok := observe.Sinks(
 		good,
 		watcher(func(string, string) func() { panic("theirs") }),
 		watcher(func(string, string) func() { return func() { panic("theirs") } }),
 		watcher(func(string, string) func() { return nil }),
 		redeliver.SinkFunc(func(redeliver.Event) {}),
 		good,
-	).(redeliver.LoadSink)
+	).(observe.LoadSink)
 	if !ok {
 		t.Fatal("Sinks of two LoadSinks is not a LoadSink")
 	}
-	end := all.Watch("orders", "billing", func() redeliver.Load { return redeliver.Load{} })
+	end := all.Watch("orders", "billing", func() observe.Load { return observe.Load{} })
 	if began != 2 || ended != 0 {
 		t.Errorf("%d began to watch and %d ended, want 2 and 0", began, ended)
 	}
