@@ -32,7 +32,10 @@ type crashRun struct {
 func newCrashRun(t *testing.T, cfg crashConfig, n int) *crashRun {
 	t.Helper()
 	name := strings.ToLower(rand.Text()[:10])
-	cfg.Addrs, cfg.Topic, cfg.Group = brokers.RequireKafka(t), "crash-"+name, "g-"+name
+	if cfg.Addrs == nil {
+		cfg.Addrs = brokers.RequireKafka(t)
+	}
+	cfg.Topic, cfg.Group = "crash-"+name, "g-"+name
 	cfg.Journal = filepath.Join(t.TempDir(), "journal")
 	if err := os.WriteFile(cfg.Journal, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -89,10 +92,12 @@ func (w *crashRun) journalPath(n int) string {
 
 // crashJournal is a summary of the journal.
 type crashJournal struct {
-	runs    int
-	commits map[string]int
-	charged map[string]int // largest number of attempts that a commit was charged
-	dead    map[string]redeliver.Reason
+	runs     int
+	failed   int // runs of the message that fails
+	inMemory int // reports that attempts are counted in memory
+	commits  map[string]int
+	charged  map[string]int // largest number of attempts that a commit was charged
+	dead     map[string]redeliver.Reason
 }
 
 // readJournal reads the journal, without a last line that is incomplete.
@@ -116,6 +121,11 @@ func (w *crashRun) readJournal(t *testing.T) crashJournal {
 			c.dead[id] = redeliver.Reason(reason)
 		case what == "run":
 			c.runs++
+			if id == w.Fails {
+				c.failed++
+			}
+		case what == "in-memory":
+			c.inMemory++
 		default:
 			c.commits[id]++
 			c.charged[id] = max(c.charged[id], n)

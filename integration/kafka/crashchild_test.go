@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type crashConfig struct {
 	Killer        string          `json:"killer"`         // the message that kills the process
 	KillsAt       int             `json:"kills_at"`       // the attempt that kills; earlier ones fail
 	Exit          bool            `json:"exit"`           // the killer calls os.Exit instead of sending SIGKILL
+	Retries       int             `json:"retries"`        // 3 if 0
+	Fails         string          `json:"fails"`          // the message that fails in each attempt
 	DynamicMember bool            `json:"dynamic_member"` // no static member, so the group notices a kill after the session
 }
 
@@ -48,13 +51,17 @@ func crashChild(ctx context.Context, cfg crashConfig) error {
 	level := 200 * time.Millisecond
 	config := kafka.Config{
 		Group: cfg.Group, MaxInFlight: cfg.MaxInFlight, InstanceID: "one",
-		Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, Order: cfg.Order, MaxRetries: 3, Backoff: redeliver.Fixed(level), Levels: []time.Duration{level}},
+		Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, Order: cfg.Order, MaxRetries: cmp.Or(cfg.Retries, 3), Backoff: redeliver.Fixed(level), Levels: []time.Duration{level}},
 		Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 			switch e := e.(type) {
 			case redeliver.Committed:
 				appendJournal("commit", e.State.ID, e.State.Attempts)
 			case redeliver.DeadLettered:
 				appendJournal("dead-"+string(e.State.Reason), e.State.ID, e.State.Attempts)
+			case redeliver.SubscriptionChanged:
+				if e.Change == redeliver.ChangeAttemptsInMemory {
+					appendJournal("in-memory", cfg.Topic, 0)
+				}
 			default:
 			}
 		}),
@@ -66,7 +73,7 @@ func crashChild(ctx context.Context, cfg crashConfig) error {
 		st, _ := redeliver.FromContext(ctx)
 		id := string(rec.Value)
 		appendJournal("run", id, st.Attempt())
-		if id == cfg.Killer && st.Attempt() < cfg.KillsAt {
+		if id == cfg.Fails || id == cfg.Killer && st.Attempt() < cfg.KillsAt {
 			return errors.New("card declined")
 		}
 		if id == cfg.Killer {
