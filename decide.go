@@ -1,6 +1,7 @@
 package redeliver
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -63,7 +64,9 @@ func (p Policy) Decide(s State, err error, now time.Time) (d Decision) {
 	d.State = s
 	if err != nil {
 		p = p.WithDefaults()
+		d.State.FirstError = s.earliestError()
 		p.decideInto(&d, err, now.UTC())
+		d.State.setFirstError(d.State.FirstError)
 	}
 	return d
 }
@@ -96,6 +99,7 @@ func (p *Policy) decideInto(d *Decision, err error, now time.Time) {
 
 	s.Attempts++
 	s.PostponedSince = time.Time{}
+	s.FirstError = cmp.Or(s.FirstError, s.Error)
 	if s.FirstFailed.IsZero() {
 		s.FirstFailed = now
 	}
@@ -291,6 +295,8 @@ func retryDelay(err error) (time.Duration, bool) {
 // says why.
 func (p *Policy) RejectUnschedulable(d *Decision, err error) {
 	s := &d.State
+	first := s.earliestError()
 	s.ErrorType, s.Due, d.Delay = errorType(err), time.Time{}, 0
 	d.deadLetterAtLimit(ReasonUnschedulable, p.errorText(err))
+	s.setFirstError(first)
 }

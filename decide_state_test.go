@@ -24,12 +24,74 @@ func TestDecideKeepsTheMessagesIdentity(t *testing.T) {
 	got := redeliver.Policy{Backoff: tenSeconds{}}.Decide(before, fmt.Errorf("charging: %w", errBoom), now).State
 	want := before
 	want.Attempts, want.LastFailed, want.Due = 2, now, limits.CeilMilli(now.Add(20*time.Second))
-	want.Error, want.ErrorType = "charging: boom", "*errors.errorString"
+	want.Error, want.ErrorType, want.FirstError = "charging: boom", "*errors.errorString", "old"
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("state after the failure\n got %+v\nwant %+v", got, want)
 	}
 	if c := (redeliver.Policy{}).Decide(before, nil, now); c.Action != redeliver.ActionCommit || !reflect.DeepEqual(c.State, before) {
 		t.Errorf("a success changed the state: %+v", c)
+	}
+}
+
+// A dead letter tells the failure that began its retries beside the one that ended them. Only an attempt that counts is the first.
+func TestDecideKeepsTheFirstError(t *testing.T) {
+	const cut = "a wait of 1m0s is cut to 30s, the most with OrderBlocking; the failure was: "
+	timeout, duplicate, down := errors.New("timed out"), errors.New("duplicate key"), redeliver.Postpone(errors.New("down"))
+	minutes := redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Fixed(time.Minute)}
+	blocking := minutes
+	blocking.Order = redeliver.OrderBlocking
+	aged := minutes
+	aged.MaxAge = time.Minute
+	for name, row := range map[string]struct {
+		policy      redeliver.Policy
+		before      redeliver.State
+		errs        []error
+		first, last string
+	}{
+		"one failure":              {minutes, redeliver.State{}, []error{timeout}, "", "timed out"},
+		"the same failure":         {minutes, redeliver.State{}, []error{timeout, timeout, timeout}, "", "timed out"},
+		"another failure":          {minutes, redeliver.State{}, []error{timeout, duplicate}, "timed out", "duplicate key"},
+		"many":                     {minutes, redeliver.State{}, []error{timeout, errBoom, duplicate}, "timed out", "duplicate key"},
+		"the first one again":      {minutes, redeliver.State{}, []error{timeout, duplicate, timeout}, "", "timed out"},
+		"then permanent":           {minutes, redeliver.State{}, []error{timeout, redeliver.Permanent(duplicate)}, "timed out", "duplicate key"},
+		"then invalid":             {minutes, redeliver.State{}, []error{timeout, redeliver.ErrInvalid}, "timed out", redeliver.ErrInvalid.Error()},
+		"then crashed":             {minutes, redeliver.State{}, []error{timeout, redeliver.ErrCrashed}, "timed out", redeliver.ErrCrashed.Error()},
+		"invalid at once":          {minutes, redeliver.State{}, []error{redeliver.ErrInvalid}, "", redeliver.ErrInvalid.Error()},
+		"postponed":                {minutes, redeliver.State{}, []error{down}, "", "down"},
+		"postponed before":         {minutes, redeliver.State{}, []error{down, down, timeout}, "", "timed out"},
+		"postponed after":          {minutes, redeliver.State{}, []error{timeout, down, duplicate}, "timed out", "duplicate key"},
+		"postponed last":           {minutes, redeliver.State{}, []error{timeout, down}, "timed out", "down"},
+		"a wait that is cut":       {blocking, redeliver.State{}, []error{timeout}, "timed out", cut + "timed out"},
+		"cut waits":                {blocking, redeliver.State{}, []error{timeout, duplicate}, "timed out", cut + "duplicate key"},
+		"cut waits, same failure":  {blocking, redeliver.State{}, []error{timeout, timeout, timeout}, "", "timed out"},
+		"a state without texts":    {minutes, redeliver.State{Attempts: 1, FirstFailed: now}, []error{duplicate, errBoom}, "duplicate key", "boom"},
+		"a state of an older form": {minutes, redeliver.State{Attempts: 1, FirstFailed: now, Error: "old"}, []error{duplicate}, "old", "duplicate key"},
+		"a replay":                 {minutes, redeliver.State{Replays: 1, FirstFailed: now, Error: "old", FirstError: "older"}, []error{duplicate}, "older", "duplicate key"},
+		"an expiry":                {aged, redeliver.State{}, []error{timeout}, "timed out", "a retry at 2026-03-14T15:10:26.536Z would pass MaxAge, 1m0s after its first failure, 2026-03-14T15:09:26.535Z; the failure was: timed out"},
+	} {
+		st := row.before
+		for _, err := range row.errs {
+			st = row.policy.Decide(st, err, now).State
+		}
+		if st.FirstError != row.first || st.Error != row.last {
+			t.Errorf("%s: first %q and last %q, want %q and %q", name, st.FirstError, st.Error, row.first, row.last)
+		}
+	}
+
+	failed := minutes.Decide(redeliver.State{}, timeout, now)
+	minutes.RejectUnschedulable(&failed, duplicate)
+	if st := failed.State; st.FirstError != "timed out" || st.Error != "duplicate key; the failure was: timed out" {
+		t.Errorf("refused by the broker: first %q and last %q", st.FirstError, st.Error)
+	}
+	st := minutes.Decide(redeliver.State{}, timeout, now).State
+	for _, err := range []error{timeout, duplicate} {
+		want := ""
+		if err != timeout {
+			want = "timed out"
+		}
+		if got := minutes.Postpone(st, err, now).State; got.FirstError != want || got.Error != err.Error() {
+			t.Errorf("an outage: first %q and last %q, want %q and %q", got.FirstError, got.Error, want, err)
+		}
 	}
 }
 

@@ -39,6 +39,8 @@ const ms = float64(time.Millisecond)
 func logTable() []logged {
 	type m = map[string]any
 	const safe = "dial amqp://***@h/"
+	another := st
+	another.FirstError = "timed out"
 	return []logged{
 		{redeliver.Attempted{State: st, Err: errLeaky, Took: time.Millisecond}, "DEBUG", "attempt ended", m{"attempt": 3.0, "took": ms, "error": safe}},
 		{redeliver.Attempted{State: st}, "DEBUG", "attempt ended", m{"attempt": 3.0, "took": 0.0}},
@@ -49,6 +51,10 @@ func logTable() []logged {
 			m{"delay": ms, "since": "2026-03-14T15:00:00Z", "where": "t.10s", "error": "as ErrorText said"}},
 		{redeliver.DeadLettered{State: st, Where: "t.dlq", Err: errLeaky}, "WARN", "message dead-lettered",
 			m{"attempts": 2.0, "reason": "exhausted", "where": "t.dlq", "error": "as ErrorText said"}},
+		{redeliver.DeadLettered{State: another, Where: "t.dlq", Err: errLeaky}, "WARN", "message dead-lettered",
+			m{"attempts": 2.0, "reason": "exhausted", "where": "t.dlq", "first_error": "timed out", "error": "as ErrorText said"}},
+		{redeliver.Discarded{State: another, Err: errLeaky}, "WARN", "message discarded",
+			m{"attempts": 2.0, "reason": "exhausted", "first_error": "timed out", "error": "as ErrorText said"}},
 		{redeliver.DeadLettered{Err: errLeaky}, "WARN", "message dead-lettered", m{"id": "", "origin": "", "group": "", "attempts": 0.0, "reason": "", "where": "", "error": safe}},
 		{redeliver.Discarded{State: st, Err: errLeaky}, "WARN", "message discarded", m{"attempts": 2.0, "reason": "exhausted", "error": "as ErrorText said"}},
 		{redeliver.Hopped{State: st, From: "a", To: "b"}, "DEBUG", "message hopped", m{"from": "a", "to": "b", "due": "2026-03-14T15:09:26Z"}},
@@ -126,8 +132,8 @@ func TestSlogSinkRespectsTheLoggersLevel(t *testing.T) {
 			t.Errorf("written at the level WARN: %s", line)
 		}
 	}
-	if n := strings.Count(out.String(), "\n"); n != 10 {
-		t.Errorf("%d lines at WARN and above, want 10", n)
+	if n := strings.Count(out.String(), "\n"); n != 12 {
+		t.Errorf("%d lines at WARN and above, want 12", n)
 	}
 }
 

@@ -89,6 +89,7 @@ func (p Policy) Postpone(s State, err error, now time.Time) Decision {
 	d := p.Decide(s, Postpone(err), now)
 	if d.Action == ActionPostpone {
 		d.State.Error = p.errorText(err) // the handler's error, without the wrapper
+		d.State.setFirstError(s.earliestError())
 	}
 	return d
 }

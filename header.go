@@ -29,6 +29,7 @@ const (
 	HeaderPostponed       = "redeliver-postponed"
 	HeaderError           = "redeliver-error"
 	HeaderErrorType       = "redeliver-error-type"
+	HeaderFirstError      = "redeliver-first-error"
 	HeaderReason          = "redeliver-reason"
 	HeaderOriginPartition = "redeliver-origin-partition"
 	HeaderOriginOffset    = "redeliver-origin-offset"
@@ -49,6 +50,8 @@ const (
 	maxPolicy    = 64  // bytes of redeliver-policy
 	maxReason    = 32  // bytes of redeliver-reason
 	maxTruncated = 128 // bytes of redeliver-truncated
+
+	maxOlderErrorText = 1024 // bytes of redeliver-error that older versions wrote
 
 	// MaxWait is the longest wait: 366 days. A message that would wait for longer goes to the DLQ, unschedulable.
 	MaxWait = 366 * 24 * time.Hour
@@ -158,6 +161,11 @@ func (w *headerWriter) state(s *State) {
 	w.time(s.PostponedSince)
 	w.text(s.Error, limits.MaxErrorText)
 	w.text(s.ErrorType, maxErrorType)
+	if s.FirstError != s.Error {
+		w.text(s.FirstError, limits.MaxErrorText)
+	} else {
+		w.text("", 0)
+	}
 	w.text(string(s.Reason), maxReason)
 	w.count(int64(s.Source.Partition), s.Source.Known)
 	w.count(s.Source.Offset, s.Source.Known)
@@ -298,11 +306,11 @@ func HeaderNames() []string { return append(slices.Clone(fields[:]), HeaderState
 // keeps its name.
 var fields = [...]string{
 	HeaderAttempt, HeaderDue, HeaderGroup, HeaderOrigin, HeaderID, HeaderFirstFailed, HeaderLastFailed, HeaderPostponed,
-	HeaderError, HeaderErrorType, HeaderReason, HeaderOriginPartition, HeaderOriginOffset, HeaderOriginTimestamp,
-	HeaderPolicy, HeaderReplays, HeaderReplayed, HeaderTrace, HeaderTruncated,
+	HeaderError, HeaderErrorType, HeaderFirstError, HeaderReason, HeaderOriginPartition, HeaderOriginOffset,
+	HeaderOriginTimestamp, HeaderPolicy, HeaderReplays, HeaderReplayed, HeaderTrace, HeaderTruncated,
 }
 
-const stateNames = "adgoiflpeyrnktsqwTX"
+const stateNames = "adgoiflpeyErnktsqwTX"
 
 // isFirst reports whether h is one of fields, and the first of its name. All repetitions of a name are one finding.
 func (p *parser) isFirst(h Header) bool {
@@ -349,9 +357,14 @@ func (p *parser) read(h Header) {
 	case HeaderID:
 		s.ID = p.text(h, limits.MaxName)
 	case HeaderError:
+		if len(h.Value) <= maxOlderErrorText && utf8.ValidString(h.Value) { // no finding
+			h.Value = limits.Cut(h.Value, limits.MaxErrorText)
+		}
 		s.Error = p.text(h, limits.MaxErrorText)
 	case HeaderErrorType:
 		s.ErrorType = p.text(h, maxErrorType)
+	case HeaderFirstError:
+		s.FirstError = p.text(h, limits.MaxErrorText)
 	case HeaderPolicy:
 		// An older form has a schedule after the fingerprint and a space. A message of that form is no finding.
 		h.Value, _, _ = strings.Cut(h.Value, " ")
@@ -386,6 +399,7 @@ func (p *parser) combine(group string) {
 		s.Source.Known = true
 		s.Source.Partition, s.Source.Offset = int32(p.partition), p.offset
 	}
+	s.setFirstError(s.FirstError)
 	s.Group = group // the group in the header was compared, and may be cut
 }
 

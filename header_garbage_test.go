@@ -51,7 +51,8 @@ func TestAnInvalidHeaderIsAFinding(t *testing.T) {
 		"empty group":                   {nil, h(redeliver.HeaderGroup, ""), state{}, "written for another group"},
 		"binary group":                  {nil, h(redeliver.HeaderGroup, "\xffg"), state{}, "written for another group"},
 		"a group that begins like ours": {nil, h(redeliver.HeaderGroup, "g2"), state{}, "written for another group"},
-		"text that is too long":         {nil, h(redeliver.HeaderError, long), with(func(s *state) { s.Error = long[:1024] }), "is longer than 1024 bytes or no UTF-8"},
+		"text that is too long":         {nil, h(redeliver.HeaderError, long), with(func(s *state) { s.Error = long[:512] }), "is longer than 512 bytes or no UTF-8"},
+		"first error that is too long":  {nil, h(redeliver.HeaderFirstError, long[:513]), with(func(s *state) { s.FirstError = long[:512] }), "is longer than 512 bytes or no UTF-8"},
 		"text that is not UTF-8":        {nil, h(redeliver.HeaderError, "a\xff\xfeb"), with(func(s *state) { s.Error = "a?b" }), "no UTF-8"},
 		"type that is too long":         {nil, h(redeliver.HeaderErrorType, long), with(func(s *state) { s.ErrorType = long[:256] }), "is longer than 256"},
 		"policy that is too long":       {nil, h(redeliver.HeaderPolicy, long), with(func(s *state) { s.Policy = long[:64] }), "is longer than 64"},
@@ -111,7 +112,7 @@ func TestValidHeadersAmongInvalidOnesAreRead(t *testing.T) {
 	headers := append(full().AppendHeaders(nil),
 		redeliver.Header{Name: redeliver.HeaderDue, Value: "x"}, // a duplicate, too
 		redeliver.Header{Name: redeliver.HeaderDue, Value: "y"})
-	headers[0].Value, headers[10].Value = "-1", "tired"
+	headers[0].Value, headers[11].Value = "-1", "tired"
 	got, findings := redeliver.ParseHeaders("billing", headers)
 	want := full()
 	want.Attempts, want.Reason = 1, ""
@@ -152,6 +153,8 @@ func FuzzParseHeaders(f *testing.F) {
 	f.Add("g", "redeliver-origin-partition=-1\nredeliver-origin-offset=1\n")
 	f.Add("g", "redeliver-origin-partition=+1\nredeliver-origin-offset=007\n")
 	f.Add("g\xff", "redeliver-group=g?\nredeliver-error=\xff\xfe\nredeliver-id="+strings.Repeat("語", 400)+"\n")
+	f.Add("g", "redeliver-error=declined\nredeliver-first-error=declined\n")
+	f.Add("g", "redeliver-first-error="+strings.Repeat("語", 200)+"\nredeliver-error="+strings.Repeat("語", 200)+"\n")
 	f.Fuzz(func(t *testing.T, group, block string) {
 		var headers []redeliver.Header
 		for line := range strings.SplitSeq(block, "\n") {

@@ -40,7 +40,7 @@ func full() redeliver.State {
 		ID: "orders/3/41", Group: "billing", Origin: "orders", Attempts: 2,
 		Due: now.Truncate(time.Millisecond), FirstFailed: now.Add(-time.Hour).Truncate(time.Millisecond),
 		LastFailed: now.Add(-time.Minute).Truncate(time.Millisecond), PostponedSince: now.Add(-time.Second).Truncate(time.Millisecond),
-		Error: "charging: card declined", ErrorType: "*bank.Error", Reason: redeliver.ReasonExhausted,
+		Error: "charging: card declined", ErrorType: "*bank.Error", FirstError: "bank is down", Reason: redeliver.ReasonExhausted,
 		Source: redeliver.Source{Known: true, Partition: 3, Offset: 41, Timestamp: now.Add(-2 * time.Hour).Truncate(time.Millisecond)},
 		Policy: "00c0ffee00c0ffee", Replays: 1, Replayed: now.Add(-90 * time.Minute).Truncate(time.Millisecond), Trace: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 		Truncated: "7 sha256:239f59ed55e737c77147cf55ad0c1b030b6d7ee748a7426952f9b852d5a935e5",
@@ -63,6 +63,7 @@ func TestHeadersOnTheWire(t *testing.T) {
 		{Name: "redeliver-postponed", Value: "2026-03-14T15:09:25.535Z"},
 		{Name: "redeliver-error", Value: "charging: card declined"},
 		{Name: "redeliver-error-type", Value: "*bank.Error"},
+		{Name: "redeliver-first-error", Value: "bank is down"},
 		{Name: "redeliver-reason", Value: "exhausted"},
 		{Name: "redeliver-origin-partition", Value: "3"},
 		{Name: "redeliver-origin-offset", Value: "41"},
@@ -102,7 +103,7 @@ func TestHeadersOfAWaitingMessage(t *testing.T) {
 		{Name: "redeliver-due", Value: "2026-03-14T15:09:26.535Z"},
 		{Name: "redeliver-state", Value: "g0007billing" + "o0006orders" + "i0011orders/3/41" +
 			"f00242026-03-14T14:09:26.535Z" + "l00242026-03-14T15:08:26.535Z" + "p00242026-03-14T15:09:25.535Z" +
-			"e0023charging: card declined" + "y0011*bank.Error" + "r0009exhausted" + "n00013" + "k000241" +
+			"e0023charging: card declined" + "y0011*bank.Error" + "E0012bank is down" + "r0009exhausted" + "n00013" + "k000241" +
 			"t00242026-03-14T13:09:26.535Z" + "s001600c0ffee00c0ffee" + "q00011" + "w00242026-03-14T13:39:26.535Z" +
 			"T005500-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" +
 			"X00737 sha256:239f59ed55e737c77147cf55ad0c1b030b6d7ee748a7426952f9b852d5a935e5"},
@@ -219,6 +220,9 @@ func TestHeadersRoundTrip(t *testing.T) {
 			Reason: rapid.SampledFrom(allReasons).Draw(t, "reason"), Policy: rapid.StringMatching(`|[0-9a-f]{16}`).Draw(t, "policy"),
 			Source: redeliver.Source{Timestamp: instant.Draw(t, "timestamp")},
 		}
+		if first := text("first error", limits.MaxErrorText).Draw(t, "first error"); first != want.Error {
+			want.FirstError = first
+		}
 		if rapid.Bool().Draw(t, "traced") {
 			want.Trace = rapid.StringMatching(`00-[0-9a-f]{31}1-[0-9a-f]{15}1-[0-9a-f]{2}`).Draw(t, "trace")
 		}
@@ -258,6 +262,33 @@ func TestAPolicyOfTheOlderFormIsReadAsItsFingerprint(t *testing.T) {
 	}
 }
 
+// The first error has a header only if it is not the latest one.
+func TestTheFirstErrorIsWrittenIfItDiffers(t *testing.T) {
+	for _, row := range []struct{ first, last, read string }{
+		{"", "declined", ""}, {"declined", "declined", ""}, {"timed out", "declined", "timed out"}, {"timed out", "", "timed out"},
+	} {
+		st := redeliver.State{Group: "g", Attempts: 2, Error: row.last, FirstError: row.first}
+		for form, headers := range map[string][]redeliver.Header{"dead letter": st.AppendHeaders(nil), "waiting": waiting(st)} {
+			got, findings := redeliver.ParseHeaders("g", headers)
+			if got.FirstError != row.read || got.Error != row.last || len(findings) > 0 {
+				t.Errorf("%s: first %q and last %q are read as %q and %q; %v", form, row.first, row.last, got.FirstError, got.Error, findings)
+			}
+		}
+		if has := slices.Contains(names(st.AppendHeaders(nil)), redeliver.HeaderFirstError); has != (row.read != "") {
+			t.Errorf("first %q and last %q: the header is there: %v", row.first, row.last, has)
+		}
+	}
+}
+
+// Older versions wrote 1024 bytes of an error. Such a message is read without a finding.
+func TestAnErrorOfTheOlderLengthIsCut(t *testing.T) {
+	headers := []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderError, Value: strings.Repeat("é", 512)}}
+	st, findings := redeliver.ParseHeaders("g", headers)
+	if want := (redeliver.State{Group: "g", Attempts: 2, Error: strings.Repeat("é", 256)}); !reflect.DeepEqual(st, want) || len(findings) > 0 {
+		t.Errorf("%+v, findings %v", st, findings)
+	}
+}
+
 // The block stays below its bound for every state.
 func TestHeadersAreBounded(t *testing.T) {
 	for name, long := range map[string]string{
@@ -265,13 +296,13 @@ func TestHeadersAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := full()
-			s.ID, s.Group, s.Origin, s.Error, s.ErrorType, s.Policy, s.Reason = long, long, long, long, long, long, redeliver.Reason(long)
+			s.ID, s.Group, s.Origin, s.Error, s.FirstError, s.ErrorType, s.Policy, s.Reason = long, long, long, long, "f"+long, long, long, redeliver.Reason(long)
 			s.Attempts, s.Replays, s.Source.Partition, s.Source.Offset = 1<<62, 1<<62, 1<<31-1, 1<<63-1
 			headers := s.AppendHeaders(nil)
 			if got := size(headers); got > limits.MaxHeaderBytes {
 				t.Errorf("the block has %d bytes, more than %d", got, limits.MaxHeaderBytes)
 			}
-			if got := names(headers); len(got) != 19 {
+			if got := names(headers); len(got) != 20 {
 				t.Errorf("%d headers: %q", len(got), got)
 			}
 			got, findings := redeliver.ParseHeaders(long, headers)

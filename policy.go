@@ -61,7 +61,7 @@ type Policy struct {
 	// message. Default: all messages are valid.
 	Invalid func(Message) error
 	// ErrorText returns the text of an error for headers and events. The result is redacted (see Redact) and cut to
-	// 1024 bytes. Default: its Error method, and after a panic also the functions that panicked.
+	// 512 bytes. Default: its Error method, and after a panic also the functions that panicked.
 	ErrorText func(error) string
 	// Levels are the delays of the levels, ascending, in whole milliseconds. Default: derived from the backoff's delays, see
 	// package delayqueue.

@@ -106,10 +106,10 @@ func recordOf(e Event) logRecord {
 		if e.State.Truncated != "" {
 			attrs = append(attrs, slog.String("truncated", e.State.Truncated))
 		}
-		return logRecord{slog.LevelWarn, "message dead-lettered", &e.State, e.Err, true, attrs}
+		return logRecord{slog.LevelWarn, "message dead-lettered", &e.State, e.Err, true, addFirstError(attrs, &e.State)}
 	case Discarded:
-		return logRecord{slog.LevelWarn, "message discarded", &e.State, e.Err, true, []slog.Attr{
-			slog.Int("attempts", e.State.Attempts), slog.String("reason", string(e.State.Reason))}}
+		return logRecord{slog.LevelWarn, "message discarded", &e.State, e.Err, true, addFirstError([]slog.Attr{
+			slog.Int("attempts", e.State.Attempts), slog.String("reason", string(e.State.Reason))}, &e.State)}
 	case Hopped:
 		return logRecord{slog.LevelDebug, "message hopped", &e.State, nil, false, []slog.Attr{
 			slog.String("from", e.From), slog.String("to", e.To), slog.Time("due", e.State.Due)}}
@@ -148,6 +148,14 @@ func recordOf(e Event) logRecord {
 	default:
 		return logRecord{level: slog.LevelDebug, text: "event"}
 	}
+}
+
+// addFirstError adds the first error of a message that will not be retried, if it is not the latest one.
+func addFirstError(attrs []slog.Attr, st *State) []slog.Attr {
+	if st.FirstError == "" {
+		return attrs
+	}
+	return append(attrs, slog.String("first_error", st.FirstError))
 }
 
 // firstOf bounds the number of findings, because a third party's adapter may not.

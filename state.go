@@ -1,6 +1,7 @@
 package redeliver
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -26,8 +27,11 @@ type State struct {
 	// PostponedSince is when the message was postponed first, since its latest attempt that counted. Zero unless the latest
 	// decision was to postpone it.
 	PostponedSince time.Time
-	// Error and ErrorType describe the latest failure. The text is cut to 1024 bytes and has no credentials of URLs.
+	// Error and ErrorType describe the latest failure. The text is cut to 512 bytes and has no credentials of URLs.
 	Error, ErrorType string
+	// FirstError is the text of the failure at FirstFailed, cut to 512 bytes, if it is another one than Error. If the headers
+	// do not have that text, because it did not fit or an older version wrote them, it is the earliest one that they have.
+	FirstError string
 	// Reason says why the message is in the DLQ. It is empty for other messages.
 	Reason Reason
 	// Source is the message's place in its origin.
@@ -62,6 +66,22 @@ type Source struct {
 	Offset    int64
 	// Timestamp is the broker's or producer's time of the message. Zero if unknown.
 	Timestamp time.Time
+}
+
+// earliestError returns the text of the earliest failure of an attempt that the state has, or "".
+func (s *State) earliestError() string {
+	if s.FirstFailed.IsZero() { // an error without an attempt, as of a postponement
+		return ""
+	}
+	return cmp.Or(s.FirstError, s.Error)
+}
+
+// setFirstError sets FirstError, or clears it if text is that of the latest failure.
+func (s *State) setFirstError(text string) {
+	if text == s.Error {
+		text = ""
+	}
+	s.FirstError = text
 }
 
 // Attempt returns the number of the attempt that runs now or next: 1 for the first delivery.

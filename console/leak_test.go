@@ -23,6 +23,7 @@ func quoting() *stub {
 	letter := q.make
 	q.make = func(i int64) *deadletter.Message {
 		m := letter(i)
+		m.State.FirstError = `no answer about "secret-first"`
 		m.Mismatch = "its headers name group secret-group, and quotes is of group billing"
 		return m
 	}
@@ -46,7 +47,7 @@ func quoting() *stub {
 // secrets are all quoted texts. A text that begins with x- is the name of a header, which is hidden only from viewers.
 var secrets = []string{
 	"secret-group", "secret-key", "secret-tenant", "secret-text", "secret-note", "secret-sum", "secret-other", "secret-before", "secret-after",
-	"secret-error", "secret-why", "x-tenant", "x-region",
+	"secret-error", "secret-first", "secret-why", "x-tenant", "x-region",
 }
 
 // quotations opens a console for that DLQ, with a task that the console has run.

@@ -245,6 +245,9 @@ func (svc *service) readMessage(ctx context.Context, who Actor, key string, at d
 		Findings: m.Findings, Fingerprint: deadletter.Fingerprint(m),
 	}
 	l.State.Error = l.messageRow.Error
+	if l.State.FirstError = svc.redactErrorText(who, q.info, m.Headers, m.State.FirstError); l.State.FirstError == l.State.Error {
+		l.State.FirstError = "" // what differs is not shown
+	}
 	if r.Action != ActionReveal {
 		l.HeadersHidden = len(m.Headers) + len(m.Foreign)
 		l.Findings = nil // they quote headers

@@ -114,7 +114,7 @@ func (svc *service) searchQueue(ctx context.Context, who Actor, q *openQueue, te
 
 // containsText reports whether a message contains a text.
 func containsText(m *deadletter.Message, text string, in []byte) bool {
-	return bytes.Contains(m.Key, in) || strings.Contains(m.State.Error, text) || bytes.Contains(m.Body, in) ||
+	return bytes.Contains(m.Key, in) || strings.Contains(m.State.Error, text) || strings.Contains(m.State.FirstError, text) || bytes.Contains(m.Body, in) ||
 		slices.ContainsFunc(m.Headers, func(h deadletter.Header) bool { return bytes.Contains(h.Value, in) })
 }
 

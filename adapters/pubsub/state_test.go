@@ -13,7 +13,7 @@ import (
 func TestStateRoundTrip(t *testing.T) {
 	own := "mine \xff\x00"
 	now := time.Date(2026, 11, 21, 12, 0, 0, 5_000_000, time.UTC)
-	st := redeliver.State{ID: "ü\u2028😀", Group: "billing", Origin: "orders", Attempts: 3, Due: now, Error: "a\n\"b\"\\ é 😀", ErrorType: "x"}
+	st := redeliver.State{ID: "ü\u2028😀", Group: "billing", Origin: "orders", Attempts: 3, Due: now, Error: "a\n\"b\"\\ é 😀", ErrorType: "x", FirstError: "b\n"}
 	c := carried{headers: st.AppendHeaders(nil), until: now, publish: true, own: &own}
 	text, err := c.pack()
 	if err != nil {
@@ -27,7 +27,7 @@ func TestStateRoundTrip(t *testing.T) {
 		t.Fatalf("read %+v, %t", read, ok)
 	}
 	back, found := redeliver.ParseHeaders("billing", read.headers)
-	if len(found) > 0 || back.ID != st.ID || back.Error != st.Error || !back.Due.Equal(st.Due) || back.Attempts != 3 {
+	if len(found) > 0 || back.ID != st.ID || back.Error != st.Error || back.FirstError != st.FirstError || !back.Due.Equal(st.Due) || back.Attempts != 3 {
 		t.Errorf("read %+v, findings %v", back, found)
 	}
 }

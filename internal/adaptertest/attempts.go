@@ -59,12 +59,17 @@ func deadLetterSaysWhy(b *fixture) {
 	b.start(Config{Policy: quickPolicy(2)}, func(a *attempt) error { return fmt.Errorf("try %d: %w", a.State.Attempt(), errHandler) })
 	b.handled("a")
 	end := time.Now()
+	for i, a := range b.ran("a") {
+		if want := map[bool]string{true: "try 1: card declined"}[i == 2]; a.State.FirstError != want {
+			b.Errorf("attempt %d got the first error %q, want %q", i+1, a.State.FirstError, want)
+		}
+	}
 	st := b.checkDeadLetter(redeliver.ReasonExhausted, 3)
 	if st.ID != "a" || st.Group != b.group || st.Origin != b.origin {
 		b.Errorf("the dead letter says that it is %q of group %q from %q, want a, %q, %q", st.ID, st.Group, st.Origin, b.group, b.origin)
 	}
-	if st.Error != "try 3: card declined" || st.ErrorType == "" {
-		b.Errorf("the dead letter says %q of type %q, want the latest error and its type", st.Error, st.ErrorType)
+	if st.Error != "try 3: card declined" || st.ErrorType == "" || st.FirstError != "try 1: card declined" {
+		b.Errorf("the dead letter says %q of type %q, and first %q, want the latest error, its type, and the first error", st.Error, st.ErrorType, st.FirstError)
 	}
 	if st.FirstFailed.Before(begin) || !st.LastFailed.After(st.FirstFailed) || st.LastFailed.After(end) {
 		b.Errorf("failed first at %s and last at %s, want within %s and %s", st.FirstFailed, st.LastFailed, begin, end)
@@ -83,7 +88,7 @@ func deadLetterSaysWhy(b *fixture) {
 		b.Errorf("the first failure is said to have been at %s, after the second attempt, %s", st.FirstFailed, as[1].Began)
 	}
 	reported := eventsOf[redeliver.DeadLettered](b.journal)
-	if len(reported) != 1 || reported[0].Where == "" || reported[0].State.Reason != st.Reason || reported[0].State.Attempts != st.Attempts {
+	if len(reported) != 1 || reported[0].Where == "" || reported[0].State.Reason != st.Reason || reported[0].State.Attempts != st.Attempts || reported[0].State.FirstError != st.FirstError {
 		b.Errorf("the sink got %+v, the headers say %+v", reported, st)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // Bounds of headers. All of redeliver's headers together stay below MaxHeaderBytes, names included.
 const (
-	MaxErrorText   = 1024      // bytes of redeliver-error
+	MaxErrorText   = 512       // bytes of redeliver-error and redeliver-first-error
 	MaxName        = 512       // bytes of an id, a group, an origin
 	MaxHeaderBytes = 4096      // bytes of all headers
 	MaxAttempts    = 1_000_000 // the largest number of attempts or replays that is believed in a header

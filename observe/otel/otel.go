@@ -41,6 +41,7 @@ const (
 	attrDue      = attribute.Key("redeliver.due")
 	attrError    = attribute.Key("redeliver.error")
 	attrErrType  = attribute.Key("redeliver.error_type")
+	attrFirstErr = attribute.Key("redeliver.first_error")
 	attrLink     = attribute.Key("redeliver.link")
 	attrRetry    = attribute.Key("redeliver.retry")
 	attrLevel    = attribute.Key("redeliver.level")

@@ -163,6 +163,9 @@ func (t *Tracer) DeadLettered(ctx context.Context, b *observe.DeadLetter) {
 		attrOrigin.String(st.Origin), attrGroup.String(st.Group), attrMessageID.String(st.ID), attrReason.String(string(st.Reason)),
 		attribute.Int("redeliver.attempts", st.Attempts), attrErrorType.String(errorType(st)),
 	}
+	if st.FirstError != "" {
+		attrs = append(attrs, attrFirstErr.String(st.FirstError))
+	}
 	if st.Replays > 0 {
 		attrs = append(attrs, attrReplays.Int(st.Replays))
 	}

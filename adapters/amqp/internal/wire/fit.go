@@ -29,7 +29,7 @@ const MinFrame = 2 * WaitingRoom
 // Redeliver's headers that a message can do without, while it waits and in the DLQ. Neither list has the
 // reason, attempts or id.
 var (
-	dispensable      = []string{HeaderUntil, redeliver.HeaderTrace, redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
+	dispensable      = []string{HeaderUntil, redeliver.HeaderTrace, redeliver.HeaderErrorType, redeliver.HeaderFirstError, redeliver.HeaderError, redeliver.HeaderPolicy}
 	dispensableInDLQ = append(slices.Clone(dispensable),
 		redeliver.HeaderDue, redeliver.HeaderOriginTimestamp, redeliver.HeaderLastFailed, redeliver.HeaderFirstFailed,
 		redeliver.HeaderPostponed, redeliver.HeaderReplays, redeliver.HeaderReplayed, redeliver.HeaderOrigin, redeliver.HeaderGroup)
@@ -114,8 +114,10 @@ func fit(p *amqp091.Publishing, frame, room int, dispensable []string) (ok bool)
 	if fits() {
 		return true
 	}
-	if text, ok := p.Headers[redeliver.HeaderError].(string); ok {
-		p.Headers[redeliver.HeaderError] = limits.Cut(text, 128)
+	for _, name := range []string{redeliver.HeaderError, redeliver.HeaderFirstError} {
+		if text, ok := p.Headers[name].(string); ok {
+			p.Headers[name] = limits.Cut(text, 128)
+		}
 	}
 	for _, name := range dispensable {
 		if fits() {

@@ -117,7 +117,7 @@ func TestWaitingMessageComesBackUnchanged(t *testing.T) {
 		now := time.Now().UTC().Truncate(time.Millisecond)
 		st := redeliver.State{
 			ID: "id", Group: "orders", Origin: "orders", Attempts: rapid.IntRange(0, 9).Draw(t, "attempts"), Due: now, FirstFailed: now, LastFailed: now,
-			Error: rapid.String().Draw(t, "error"), Policy: "p",
+			Error: rapid.String().Draw(t, "error"), FirstError: "first", Policy: "p",
 		}
 		st.Error = limits.Cut(st.Error, limits.MaxErrorText)
 		on := Record{Delivery: first}
@@ -224,7 +224,7 @@ func large(t *rapid.T) amqp091.Delivery {
 // A waiting copy fits into a frame with room for the broker, and has everything that the user set and that it needs
 // to come back. Otherwise it is refused.
 func TestWaitingCopyFitsOrIsRefused(t *testing.T) {
-	st := redeliver.State{ID: "id", Group: "orders", Attempts: 1, Due: time.Now(), Error: strings.Repeat("e", 2000), ErrorType: "*errors.errorString", Policy: "p"}
+	st := redeliver.State{ID: "id", Group: "orders", Attempts: 1, Due: time.Now(), Error: strings.Repeat("e", 2000), FirstError: strings.Repeat("f", 2000), ErrorType: "*errors.errorString", Policy: "p"}
 	rapid.Check(t, func(t *rapid.T) {
 		rec := Record{Delivery: large(t)}
 		full := rec.Publishing(&st)
@@ -251,6 +251,9 @@ func TestWaitingCopyFitsOrIsRefused(t *testing.T) {
 				t.Fatal("the error is missing, although its beginning would fit")
 			}
 		}
+		if first, hasFirst := p.Headers[redeliver.HeaderFirstError]; hasFirst && len(p.Headers[redeliver.HeaderError].(string)) < len(first.(string)) {
+			t.Fatal("the first error takes the room of the latest one")
+		}
 		for _, name := range dispensable {
 			delete(p.Headers, name)
 		}
@@ -264,7 +267,7 @@ func TestWaitingCopyFitsOrIsRefused(t *testing.T) {
 // a copy goes nowhere else, does not expire, and is not refused.
 func TestDLQAcceptsEveryFrame(t *testing.T) {
 	st := redeliver.State{
-		ID: "id", Group: "orders", Origin: "orders", Attempts: 1, Due: time.Now(), Error: strings.Repeat("e", 2000), ErrorType: "x", Policy: "p",
+		ID: "id", Group: "orders", Origin: "orders", Attempts: 1, Due: time.Now(), Error: strings.Repeat("e", 2000), FirstError: strings.Repeat("f", 2000), ErrorType: "x", Policy: "p",
 		Reason: redeliver.ReasonUnschedulable, FirstFailed: time.Now(), LastFailed: time.Now(),
 	}
 	bare := 0

@@ -21,7 +21,7 @@ const MinMessageSize = 1024
 // The fields of redeliver's state to leave out for lack of room, in the queue and the DLQ. The DLQ always keeps reason,
 // attempts and id.
 var (
-	dispensable      = []string{redeliver.HeaderTrace, redeliver.HeaderErrorType, redeliver.HeaderError, redeliver.HeaderPolicy}
+	dispensable      = []string{redeliver.HeaderTrace, redeliver.HeaderErrorType, redeliver.HeaderFirstError, redeliver.HeaderError, redeliver.HeaderPolicy}
 	dispensableInDLQ = append(slices.Clone(dispensable),
 		redeliver.HeaderDue, redeliver.HeaderOriginTimestamp, redeliver.HeaderLastFailed, redeliver.HeaderFirstFailed,
 		redeliver.HeaderPostponed, redeliver.HeaderReplays, redeliver.HeaderReplayed, redeliver.HeaderOrigin, redeliver.HeaderGroup)
@@ -91,13 +91,13 @@ func (c *Carried) displaceAttributes(attributes map[string]types.MessageAttribut
 	}
 }
 
-// packWithin packs the state within maxSize bytes. It shortens the error and leaves out dispensable fields as needed.
+// packWithin packs the state within maxSize bytes. It shortens the errors and leaves out dispensable fields as needed.
 func (c *Carried) packWithin(maxSize int, dispensable []string) (packed string, ok bool) {
 	packed = c.Pack()
 	for i := 0; len(packed) > maxSize && i <= len(dispensable); i++ {
 		if i == 0 {
 			for j, h := range c.Headers {
-				if h.Name == redeliver.HeaderError {
+				if h.Name == redeliver.HeaderError || h.Name == redeliver.HeaderFirstError {
 					c.Headers[j].Value = limits.Cut(h.Value, 128)
 				}
 			}

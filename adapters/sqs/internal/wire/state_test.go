@@ -32,7 +32,7 @@ func anyState(t *rapid.T) redeliver.State {
 	}
 	return redeliver.State{
 		ID: "id" + anyText(t, "id"), Group: "orders", Origin: "orders", Attempts: rapid.IntRange(0, 1000).Draw(t, "attempts"),
-		Due: at("due"), FirstFailed: at("first"), LastFailed: at("last"), Error: anyText(t, "error"), ErrorType: "*errors.errorString",
+		Due: at("due"), FirstFailed: at("first"), LastFailed: at("last"), Error: anyText(t, "error"), ErrorType: "*errors.errorString", FirstError: "first " + anyText(t, "first error"),
 		Reason: redeliver.ReasonPanic, Policy: "00ff", Source: redeliver.Source{Timestamp: at("sent")}, Replays: rapid.IntRange(0, 3).Draw(t, "replays"),
 	}
 }

@@ -53,7 +53,7 @@ func TestSchema(t *testing.T) {
 	for args, want := range map[string]string{
 		"dlq list":                      "broker dlq exact group keeps messages oldest origin",
 		"dlq groups orders.billing.dlq": "attempts count error error_type example fingerprint first_seen keys last_seen reason",
-		"dlq show orders.billing.dlq": "attempts body body_text dlq error error_type filler fingerprint first_failed group headers id key key_text last_failed origin position " +
+		"dlq show orders.billing.dlq": "attempts body body_text dlq error error_type filler fingerprint first_error first_failed group headers id key key_text last_failed origin position " +
 			"reason replays source time",
 		"dlq replay orders.billing.dlq --dry-run":                         "dlq dry_run matched replay replay_to scanned",
 		"dlq purge orders.billing.dlq --all --dry-run":                    "dlq dry_run matched purge scanned",
@@ -185,7 +185,7 @@ func TestHostileTextIsEscaped(t *testing.T) {
 	s := newTestKafka(t)
 	const hostile = "\x1b[2J\x1b]0;owned\x07\r\u009b31m\u202e\u200b\x00"
 	st := declined
-	st.Error, st.ErrorType = "boom "+hostile, "type "+hostile
+	st.Error, st.ErrorType, st.FirstError = "boom "+hostile, "type "+hostile, "first "+hostile
 	rec := dead(1, 0, st, kgo.RecordHeader{Key: "name " + hostile, Value: []byte("value " + hostile + "\xff")})
 	rec.Key, rec.Value = []byte("key "+hostile), []byte("body "+hostile+"\nsecond line")
 	s.put(rec)

@@ -90,7 +90,7 @@ func dead(n int, partition int32, st redeliver.State, headers ...kgo.RecordHeade
 }
 
 var (
-	declined = redeliver.State{Reason: redeliver.ReasonExhausted, Error: "card 4711 declined", ErrorType: "*bank.Error"}
+	declined = redeliver.State{Reason: redeliver.ReasonExhausted, Error: "card 4711 declined", ErrorType: "*bank.Error", FirstError: "the bank is down"}
 	noCard   = redeliver.State{Reason: redeliver.ReasonPermanent, Error: "no such card", ErrorType: "*bank.NotFoundError"}
 )
 

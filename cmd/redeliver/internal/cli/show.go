@@ -28,6 +28,7 @@ type messageRow struct {
 	Reason      string      `json:"reason,omitempty"`
 	ErrorType   string      `json:"error_type,omitempty"`
 	Error       string      `json:"error,omitempty"`
+	FirstError  string      `json:"first_error,omitempty"` // if it is not Error
 	Fingerprint string      `json:"fingerprint"`
 	Attempts    int         `json:"attempts"`
 	Replays     int         `json:"replays"`
@@ -187,7 +188,7 @@ func messageRowOf(info deadletter.Info, m *deadletter.Message) *messageRow {
 	st := &m.State
 	row := &messageRow{
 		DLQ: info.DLQ, Position: string(m.Position), ID: m.ID, Time: m.Time.UTC(), Origin: st.Origin, Group: st.Group,
-		Reason: string(st.Reason), ErrorType: st.ErrorType, Error: st.Error, Fingerprint: deadletter.Fingerprint(m),
+		Reason: string(st.Reason), ErrorType: st.ErrorType, Error: st.Error, FirstError: st.FirstError, Fingerprint: deadletter.Fingerprint(m),
 		Attempts: st.Attempts, Replays: st.Replays, FirstFailed: st.FirstFailed.UTC(), LastFailed: st.LastFailed.UTC(), TraceID: st.TraceID(),
 		Handler: m.Handler, Filler: string(m.Writer), Mismatch: m.Mismatch,
 		Key: m.Key, KeyText: textOf(m.Key), Headers: headerRows(m.Headers), Body: m.Body, BodyText: textOf(m.Body),
@@ -235,6 +236,7 @@ func (r *messageRow) draw(c *details, m *deadletter.Message) {
 	c.line("reason", state(r.Reason))
 	c.line("error type", r.ErrorType)
 	c.line("error", r.Error)
+	c.line("first error", r.FirstError)
 	c.line("fingerprint", r.Fingerprint)
 	c.line("attempts", strconv.Itoa(r.Attempts))
 	c.line("replays", strconv.Itoa(r.Replays))

@@ -29,7 +29,7 @@ func (s *testKafka) writeWaiting() {
 	for n := range 5 {
 		st := redeliver.State{
 			ID: fmt.Sprintf("order-%04d", n), Origin: "orders", Group: "billing", Attempts: 1, Due: day.Add(time.Hour + time.Duration(n)*time.Minute),
-			FirstFailed: day, LastFailed: day, Error: fmt.Sprintf("card %d declined", n), ErrorType: "*bank.Error",
+			FirstFailed: day, LastFailed: day, Error: fmt.Sprintf("card %d declined", n), ErrorType: "*bank.Error", FirstError: "the bank is down",
 			Source: redeliver.Source{Known: true, Partition: int32(n % 2), Offset: int64(n), Timestamp: day},
 		}
 		if n > 2 {
@@ -140,7 +140,7 @@ func TestWaitingSchema(t *testing.T) {
 	command := "created expires filter group id kind note origin who"
 	for _, at := range []struct{ args, want string }{
 		{"list", "broker exact group messages origin place"},
-		{"list --messages", "attempts body body_text due error error_type fingerprint first_failed group headers id key key_text last_failed level origin place position replays time"},
+		{"list --messages", "attempts body body_text due error error_type fingerprint first_error first_failed group headers id key key_text last_failed level origin place position replays time"},
 		{"release --all --dry-run", "dry_run group kind matched origin scanned"},
 		{"cancel --id 7 --note test --yes", command},
 	} {

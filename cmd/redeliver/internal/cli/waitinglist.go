@@ -43,6 +43,7 @@ type waitingRow struct {
 	LastFailed  time.Time   `json:"last_failed,omitzero"`
 	ErrorType   string      `json:"error_type,omitempty"`
 	Error       string      `json:"error,omitempty"`
+	FirstError  string      `json:"first_error,omitempty"` // if it is not Error
 	Fingerprint string      `json:"fingerprint"`
 	Key         []byte      `json:"key"` // base64; null for none
 	KeyText     *string     `json:"key_text,omitempty"`
@@ -161,7 +162,7 @@ func waitingRowOf(of subject, at deadletter.WaitingLevel, m *deadletter.Message)
 	return waitingRow{
 		Origin: of.topic, Group: of.group, Level: levelText(at.Level), Place: at.Place, Position: string(m.Position), ID: m.ID, Time: m.Time.UTC(), Due: st.Due.UTC(),
 		Attempts: st.Attempts, Replays: st.Replays, FirstFailed: st.FirstFailed.UTC(), LastFailed: st.LastFailed.UTC(), ErrorType: st.ErrorType, Error: st.Error,
-		Fingerprint: deadletter.Fingerprint(m), Key: m.Key, KeyText: textOf(m.Key), Headers: headerRows(m.Headers), Body: m.Body, BodyText: textOf(m.Body),
+		FirstError: st.FirstError, Fingerprint: deadletter.Fingerprint(m), Key: m.Key, KeyText: textOf(m.Key), Headers: headerRows(m.Headers), Body: m.Body, BodyText: textOf(m.Body),
 	}
 }
 

@@ -44,7 +44,7 @@ func TestBatchRequest(t *testing.T) {
 		State: redeliver.State{ID: "orders/0/17", Origin: "orders", Group: "billing"}, Key: []byte("o-1"), Body: []byte(`{"sum": 12345678901234567890, "note": "<ü>"}`),
 		Timestamp: noon, ContentType: "application/json", Headers: []Header{{"tenant", "acme"}, {"tenant", "\xff"}}, Properties: []Header{{"Partition", "0"}},
 	}
-	bytes := &Message{State: redeliver.State{ID: "b", Attempts: 2, Origin: "orders", Group: "billing", FirstFailed: noon, Replays: 1}, Key: []byte{255}, Body: []byte{0, 255}}
+	bytes := &Message{State: redeliver.State{ID: "b", Attempts: 2, Origin: "orders", Group: "billing", FirstFailed: noon, Replays: 1, Error: "declined", FirstError: "timed out"}, Key: []byte{255}, Body: []byte{0, 255}}
 	null := &Message{State: redeliver.State{ID: "c", Origin: "orders", Group: "billing"}, Key: []byte{}, Null: true}
 	got, err := encodeBatch([]*Message{text, bytes, null})
 	if err != nil {
@@ -54,7 +54,7 @@ func TestBatchRequest(t *testing.T) {
 		`{"id":"orders/0/17","attempt":1,"origin":"orders","group":"billing","timestamp":"2026-01-31T12:00:00.000Z","key_text":"o-1","content_type":"application/json",` +
 		`"headers":[{"name":"tenant","text":"acme"},{"name":"tenant","value":"/w=="}],"properties":[{"name":"partition","text":"0"}],` +
 		`"body_text":"{\"sum\": 12345678901234567890, \"note\": \"<ü>\"}"},` +
-		`{"id":"b","attempt":3,"origin":"orders","group":"billing","first_failed":"2026-01-31T12:00:00.000Z","replays":1,"key":"/w==","headers":[],"body":"AP8="},` +
+		`{"id":"b","attempt":3,"origin":"orders","group":"billing","first_failed":"2026-01-31T12:00:00.000Z","error":"declined","first_error":"timed out","replays":1,"key":"/w==","headers":[],"body":"AP8="},` +
 		`{"id":"c","attempt":1,"origin":"orders","group":"billing","key_text":"","headers":[],"null":true}]}` + "\n"
 	if string(got) != want {
 		t.Errorf("%s\nwant\n%s", got, want)

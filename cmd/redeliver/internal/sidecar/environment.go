@@ -30,6 +30,15 @@ func environment(m *Message) (env []string, rest []byte) {
 			over.ID = value
 		}
 	})
+	m.errors(func(name, value string) {
+		switch fits := e.add(strings.TrimPrefix(variable(name), ourPrefix), value); {
+		case fits:
+		case name == fieldError:
+			over.Error = value
+		default:
+			over.FirstError = value
+		}
+	})
 	if ct := m.contentType(); !e.add("CONTENT_TYPE", ct) {
 		over.ContentType = ct
 	}

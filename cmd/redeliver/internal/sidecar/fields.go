@@ -31,6 +31,16 @@ func (m *Message) fields(yield func(name, value string)) {
 	}
 }
 
+// errors yields the texts of the latest failure and, if it is another one, of the first one, under their HTTP names.
+func (m *Message) errors(yield func(name, value string)) {
+	if m.State.Error != "" {
+		yield(fieldError, m.State.Error)
+	}
+	if m.State.FirstError != "" {
+		yield(fieldFirstError, m.State.FirstError)
+	}
+}
+
 // octets is the content type of an unknown body.
 const octets = "application/octet-stream"
 
@@ -71,6 +81,8 @@ type jsonMessage struct {
 	Group       string       `json:"group,omitempty"`
 	Timestamp   string       `json:"timestamp,omitempty"`
 	FirstFailed string       `json:"first_failed,omitempty"`
+	Error       string       `json:"error,omitempty"`
+	FirstError  string       `json:"first_error,omitempty"`
 	Replays     int          `json:"replays,omitempty"`
 	KeyText     *string      `json:"key_text,omitempty"`
 	Key         []byte       `json:"key,omitempty"`
@@ -86,8 +98,8 @@ type jsonMessage struct {
 func (m *Message) json() jsonMessage {
 	j := jsonMessage{
 		ID: m.State.ID, Attempt: m.State.Attempt(), Origin: m.State.Origin, Group: m.State.Group, Timestamp: stamp(m.Timestamp),
-		FirstFailed: stamp(m.State.FirstFailed), Replays: m.State.Replays, ContentType: strings.ToValidUTF8(m.ContentType, "?"),
-		Headers: jsonHeaders(m.Headers), Null: m.Null,
+		FirstFailed: stamp(m.State.FirstFailed), Error: m.State.Error, FirstError: m.State.FirstError, Replays: m.State.Replays,
+		ContentType: strings.ToValidUTF8(m.ContentType, "?"), Headers: jsonHeaders(m.Headers), Null: m.Null,
 	}
 	j.Properties = jsonProperties(m.Properties)
 	if m.Key != nil {

@@ -16,10 +16,12 @@ const (
 )
 
 const (
-	fieldKey     = "Redeliver-Key"
-	fieldOmitted = "Redeliver-Omitted"
-	ofProperty   = "Redeliver-Property-"
-	ofHeader     = "Redeliver-Header-"
+	fieldKey        = "Redeliver-Key"
+	fieldError      = "Redeliver-Error"
+	fieldFirstError = "Redeliver-First-Error"
+	fieldOmitted    = "Redeliver-Omitted"
+	ofProperty      = "Redeliver-Property-"
+	ofHeader        = "Redeliver-Header-"
 )
 
 // tracingHeaders keep their names in requests, because every tracing library looks for them. Baggage is not one of
@@ -41,7 +43,7 @@ type headerBuilder struct {
 // newHeaderBuilder returns a builder that has the fields of every request. They always fit, because the lengths of ids
 // and topics are limited elsewhere.
 func newHeaderBuilder(m *Message) *headerBuilder {
-	most := 18 + min(len(m.Headers)+len(m.Properties), maxHeaders)
+	most := 20 + min(len(m.Headers)+len(m.Properties), maxHeaders)
 	h := &headerBuilder{make(http.Header, most), make([]string, 0, most), budget{bytes: maxHeaderBytes, fields: maxHeaders}, 0}
 	h.header["User-Agent"] = userAgent
 	h.setAlways("Content-Type", m.contentType())
@@ -49,7 +51,7 @@ func newHeaderBuilder(m *Message) *headerBuilder {
 	return h
 }
 
-// end adds the key, the properties and the given headers of the message.
+// end adds the key, the errors, the properties and the given headers of the message.
 func (h *headerBuilder) end(m *Message, own []Header) http.Header {
 	if m.Key != nil {
 		if key := escape(string(m.Key)); len(key) <= maxKey {
@@ -59,6 +61,13 @@ func (h *headerBuilder) end(m *Message, own []Header) http.Header {
 		}
 	}
 	done := h.addTracing(own)
+	m.errors(func(name, value string) {
+		if value = escape(value); length(name, value) > h.left.bytes {
+			h.omitted++
+			return
+		}
+		h.setAlways(name, value) // not one of the message's own fields
+	})
 	for _, p := range m.Properties {
 		h.add(ofProperty+p.Name, escape(p.Value))
 	}
@@ -112,7 +121,7 @@ func (h *headerBuilder) set(name, value string) {
 	h.header[name] = h.values[len(h.values)-1 : len(h.values) : len(h.values)]
 }
 
-// setAlways sets a field that every request has.
+// setAlways sets a field that is not one of maxHeaders.
 func (h *headerBuilder) setAlways(name, value string) {
 	h.left.bytes -= length(name, value)
 	h.set(name, value)

@@ -15,7 +15,7 @@ import (
 // newMessage returns a message with a hostile header of each kind.
 func newMessage() *Message {
 	return &Message{
-		State: redeliver.State{ID: "orders/0/17", Attempts: 1, Origin: "orders", Group: "billing", FirstFailed: noon, Replays: 2},
+		State: redeliver.State{ID: "orders/0/17", Attempts: 1, Origin: "orders", Group: "billing", FirstFailed: noon, Replays: 2, Error: "ö\ndeclined", FirstError: "timed out"},
 		Key:   []byte("o-1\n"), Body: []byte{0, 255, '\n'}, Timestamp: noon,
 		Properties: []Header{{"Partition", "0"}, {"Routing-Key", "a b"}},
 		Headers: []Header{
@@ -46,6 +46,7 @@ func TestRequestHeader(t *testing.T) {
 		"User-Agent": {"redeliver"}, "Content-Type": {octets}, "Content-Length": {"4"},
 		"Redeliver-Id": {"orders/0/17"}, "Redeliver-Attempt": {"2"}, "Redeliver-Origin": {"orders"}, "Redeliver-Group": {"billing"},
 		"Redeliver-Timestamp": {"2026-01-31T12:00:00.000Z"}, "Redeliver-First-Failed": {"2026-01-31T12:00:00.000Z"}, "Redeliver-Replays": {"2"},
+		"Redeliver-Error": {"%C3%B6%0Adeclined"}, "Redeliver-First-Error": {"timed%20out"},
 		"Redeliver-Key": {"o-1%0A"}, "Redeliver-Property-Partition": {"0"}, "Redeliver-Property-Routing-Key": {"a%20b"},
 		"Redeliver-Header-Tenant": {"acme"}, "Redeliver-Header-Host": {"evil.example"}, "Redeliver-Header-Connection": {"close"},
 		"Redeliver-Header-Transfer-Encoding": {"chunked"}, "Redeliver-Header-Content-Length": {"9"}, "Redeliver-Header-Authorization": {"Bearer%20x"},
@@ -97,6 +98,7 @@ func TestRequestHeaderHasOneBound(t *testing.T) {
 	full := func(value string) *Message {
 		m := newMessage()
 		m.State.ID, m.State.Origin, m.State.Group = strings.Repeat("ü", 256), strings.Repeat("ö", 120), strings.Repeat("g", 249)
+		m.State.Error, m.State.FirstError = strings.Repeat("ü", 256), strings.Repeat("ö", 256)
 		m.Key, m.Headers = []byte(value), nil
 		for i := range 70 {
 			m.Headers = append(m.Headers, Header{"h" + strconv.Itoa(i), value}, Header{"ce_a" + strconv.Itoa(i), value}, Header{tracingHeaders[i%len(tracingHeaders)], value})
@@ -114,7 +116,7 @@ func TestRequestHeaderHasOneBound(t *testing.T) {
 					}
 				}
 			}
-			if size > maxHeaderBytes || fields > maxHeaders+16 || h.Get(fieldOmitted) == "" || h.Get("Redeliver-Id") == "" {
+			if size > maxHeaderBytes || fields > maxHeaders+18 || h.Get(fieldOmitted) == "" || h.Get("Redeliver-Id") == "" {
 				t.Errorf("%s with %.10s, %d bytes: %d bytes, %d fields, %s omitted", name, value, len(value), size, fields, h.Get(fieldOmitted))
 			}
 			for _, key := range []string{fieldKey, "Ce-partitionkey"} {

@@ -77,6 +77,7 @@ type DeadLetter struct {
 	Reason      string `json:"reason"`
 	Error       string `json:"error,omitempty"` // shortened, without quotations, numbers, ids and credentials in URLs
 	ErrorType   string `json:"error_type,omitempty"`
+	FirstError  string `json:"first_error,omitempty"` // of the first failure, as Error; empty if they are the same
 	Attempts    int    `json:"attempts"`
 	Replays     int    `json:"replays"`
 	FirstFailed string `json:"first_failed,omitempty"`
@@ -87,8 +88,12 @@ type DeadLetter struct {
 // report posts one dead letter until it is accepted or cannot succeed.
 func (w *Webhook) report(ctx context.Context, d redeliver.DeadLettered) error {
 	s := &d.State
+	last, first := errortext.Normalise(s.Error), errortext.Normalise(s.FirstError)
+	if first == last { // they differ in an id, for example
+		first = ""
+	}
 	body, err := json.Marshal(DeadLetter{
-		Event: "dead_lettered", Broker: w.c.Broker, ID: s.ID, Origin: s.Origin, Group: s.Group, Reason: string(s.Reason), Error: errortext.Normalise(s.Error), ErrorType: s.ErrorType,
+		Event: "dead_lettered", Broker: w.c.Broker, ID: s.ID, Origin: s.Origin, Group: s.Group, Reason: string(s.Reason), Error: last, ErrorType: s.ErrorType, FirstError: first,
 		Attempts: s.Attempts, Replays: s.Replays, FirstFailed: stamp(s.FirstFailed), LastFailed: stamp(s.LastFailed), Where: d.Where,
 	})
 	if err != nil {

@@ -40,7 +40,7 @@ func (b *safeBuffer) String() string {
 func letter(id string) redeliver.DeadLettered {
 	return redeliver.DeadLettered{Where: "orders.billing.dlq", Err: errors.New("https://ann:s3cret@db/ is away"), State: redeliver.State{
 		ID: id, Origin: "orders", Group: "billing", Reason: redeliver.ReasonExhausted, Attempts: 4, Replays: 1,
-		Error: "https://***@db/ is away", ErrorType: "*net.OpError", LastFailed: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
+		Error: "https://***@db/ is away", ErrorType: "*net.OpError", FirstError: "card 4711 declined", LastFailed: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
 	}}
 }
 
@@ -90,7 +90,7 @@ func TestWebhook(t *testing.T) {
 	}, "a\x1b[2J")
 	want := DeadLetter{
 		Event: "dead_lettered", Broker: "kafka", ID: "a\x1b[2J", Origin: "orders", Group: "billing", Reason: "exhausted", Error: "https://***@db/ is away",
-		ErrorType: "*net.OpError", Attempts: 4, Replays: 1, LastFailed: "2026-01-31T12:00:00.000Z", Where: "orders.billing.dlq",
+		ErrorType: "*net.OpError", FirstError: "card <n> declined", Attempts: 4, Replays: 1, LastFailed: "2026-01-31T12:00:00.000Z", Where: "orders.billing.dlq",
 	}
 	if got != want || strings.Contains(raw, "first_failed") {
 		t.Errorf("posted %s", raw)
