@@ -90,7 +90,7 @@ type HandlerStuck struct {
 	Stuck   int64 // handlers of this subscription that are stuck now
 }
 
-// LateAnswer: a stuck handler returned, or a message was settled after the end of its batch (middleware.ErrBatchEnded). The answer
+// LateAnswer: a stuck handler returned, or a message was settled after the end of its batch ([ErrBatchEnded]). The answer
 // was ignored.
 type LateAnswer struct {
 	State State

@@ -43,6 +43,13 @@ func (ps Problems) Err() error {
 	return &ConfigError{ps}
 }
 
+// Include adds the problems of a [ConfigError]. It ignores other errors.
+func (ps *Problems) Include(err error) {
+	if e, ok := as[*ConfigError](err); ok {
+		*ps = append(*ps, e.Problems...)
+	}
+}
+
 // CheckPolicy adds all problems of a policy. field and a dot precede the names of its fields.
 func (ps *Problems) CheckPolicy(field string, p Policy) { p.check(ps, field) }
 

@@ -11,14 +11,6 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// NoWait is a BatchConfig.Timeout that makes a batch run without waiting for more messages. The batch has the messages that
-// came while other batches ran.
-const NoWait = engine.NoWait
-
-// BatchConfig says when a batch runs: as soon as its Size, its Bytes or its Timeout is reached. No batch is empty. Adapters'
-// ConsumeBatch has the same configuration.
-type BatchConfig = engine.BatchConfig
-
 // BatchFunc handles the messages of a batch. It may answer each message alone. The messages without an answer are acked when it
 // returns nil, and fail with its error otherwise. A panic is an error, as for a single message. An error for several messages sends
 // none of them to the DLQ: they run again in smaller batches, and the last attempt of each is alone.
@@ -32,7 +24,7 @@ type BatchHandler func(ctx context.Context, b *MessageBatch) error
 
 // Batch returns a handler that handles many messages at once:
 //
-//	index, err := middleware.Batch(middleware.BatchConfig{Size: 100, Timeout: time.Second},
+//	index, err := middleware.Batch(redeliver.BatchConfig{Size: 100, Timeout: time.Second},
 //		func(ctx context.Context, b *middleware.MessageBatch) error { ... })
 //	...
 //	router.AddMiddleware(middleware.Retry())
@@ -54,9 +46,9 @@ type BatchHandler func(ctx context.Context, b *MessageBatch) error
 // back: the sink gets a SubscriptionChanged ("batches refused"), and the messages of the subscription are not handled and stay
 // unacked. An invalid config and a nil fn are a
 // [redeliver.ConfigError].
-func Batch(config BatchConfig, fn BatchHandler) (message.NoPublishHandlerFunc, error) {
+func Batch(config redeliver.BatchConfig, fn BatchHandler) (message.NoPublishHandlerFunc, error) {
 	var ps redeliver.Problems
-	config.Check(&ps)
+	ps.Include(config.Validate())
 	if fn == nil {
 		ps.Add("fn", "nil", "it is required")
 	}
@@ -73,7 +65,7 @@ func Batch(config BatchConfig, fn BatchHandler) (message.NoPublishHandlerFunc, e
 
 // batches has the state of one call of Batch: a gatherer for each subscription.
 type batches struct {
-	config BatchConfig
+	config redeliver.BatchConfig
 	fn     BatchHandler
 	all    sync.Map   // of *gatherer, by *engine.Subscription
 	mu     sync.Mutex // locked to add to all

@@ -64,14 +64,14 @@ func publish(b *redelivertest.Broker, ids ...string) {
 	}
 }
 
-func index(b *redelivertest.Broker, p redeliver.Policy, c middleware.BatchConfig, fn middleware.BatchHandler) *redelivertest.Subscription {
+func index(b *redelivertest.Broker, p redeliver.Policy, c redeliver.BatchConfig, fn middleware.BatchHandler) *redelivertest.Subscription {
 	return b.Open(redelivertest.Config{Group: "search", Policy: p}).Handle("documents", must(middleware.Batch(c, fn)))
 }
 
 func TestBatchBySize(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
-		index(b, redeliver.Policy{}, middleware.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		index(b, redeliver.Policy{}, redeliver.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			l.add(mb)
 			if mb.Origin != "documents" || mb.Group != "search" {
 				t.Errorf("a batch of %s for %s", mb.Origin, mb.Group)
@@ -88,7 +88,7 @@ func TestBatchBySize(t *testing.T) {
 func TestBatchByTimeout(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
-		index(b, redeliver.Policy{}, middleware.BatchConfig{}, func(_ context.Context, mb *middleware.MessageBatch) error { l.add(mb); return nil })
+		index(b, redeliver.Policy{}, redeliver.BatchConfig{}, func(_ context.Context, mb *middleware.MessageBatch) error { l.add(mb); return nil })
 		<-time.After(hour)
 		publish(b, "a")
 		<-time.After(4 * second)
@@ -103,7 +103,7 @@ func TestBatchByTimeout(t *testing.T) {
 func TestBatchDefaultSize(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
-		index(b, redeliver.Policy{}, middleware.BatchConfig{}, func(_ context.Context, mb *middleware.MessageBatch) error { l.add(mb); return nil })
+		index(b, redeliver.Policy{}, redeliver.BatchConfig{}, func(_ context.Context, mb *middleware.MessageBatch) error { l.add(mb); return nil })
 		publish(b, strings.Fields("1 2 3 4 5 6 7 8 9 10 11")...)
 		b.Wait()
 		l.want(t, "0s 1 2 3 4 5 6 7 8 9 10", "5s 11")
@@ -114,7 +114,7 @@ func TestBatchDefaultSize(t *testing.T) {
 func TestBatchByBytes(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
-		index(b, redeliver.Policy{}, middleware.BatchConfig{Bytes: 6}, func(_ context.Context, mb *middleware.MessageBatch) error { l.add(mb); return nil })
+		index(b, redeliver.Policy{}, redeliver.BatchConfig{Bytes: 6}, func(_ context.Context, mb *middleware.MessageBatch) error { l.add(mb); return nil })
 		publish(b, "aa", "bbbb", "cccc", "ddd", "eeeeeeeee", "f")
 		b.Wait()
 		l.want(t, "0s aa bbbb", "0s cccc", "0s ddd", "0s eeeeeeeee", "5s f")
@@ -125,7 +125,7 @@ func TestBatchByBytes(t *testing.T) {
 func TestBatchByBytesCountsHeaders(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
-		index(b, redeliver.Policy{}, middleware.BatchConfig{Bytes: 20_000}, func(_ context.Context, mb *middleware.MessageBatch) error { l.add(mb); return nil })
+		index(b, redeliver.Policy{}, redeliver.BatchConfig{Bytes: 20_000}, func(_ context.Context, mb *middleware.MessageBatch) error { l.add(mb); return nil })
 		for _, id := range []string{"a", "b", "c"} {
 			msg := message.NewMessage(id, []byte(id))
 			for n := range 100 {
@@ -143,7 +143,7 @@ func TestBatchByBytesCountsHeaders(t *testing.T) {
 func TestBatchNoWait(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
-		index(b, redeliver.Policy{}, middleware.BatchConfig{Size: 3, Timeout: middleware.NoWait}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		index(b, redeliver.Policy{}, redeliver.BatchConfig{Size: 3, Timeout: redeliver.NoWait}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			l.add(mb)
 			<-time.After(second)
 			return nil
@@ -163,7 +163,7 @@ func TestBatchConcurrency(t *testing.T) {
 	} {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 			l := &batchLog{b: b, sorted: true}
-			index(b, redeliver.Policy{}, middleware.BatchConfig{Size: 2, Concurrency: concurrency}, func(_ context.Context, mb *middleware.MessageBatch) error {
+			index(b, redeliver.Policy{}, redeliver.BatchConfig{Size: 2, Concurrency: concurrency}, func(_ context.Context, mb *middleware.MessageBatch) error {
 				l.add(mb)
 				<-time.After(10 * second)
 				return nil
@@ -179,7 +179,7 @@ func TestBatchConcurrency(t *testing.T) {
 func TestBatchKeepsEachMessagesState(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
-		orders := index(b, redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(10*second, 20*second)}, middleware.BatchConfig{Size: 4},
+		orders := index(b, redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(10*second, 20*second)}, redeliver.BatchConfig{Size: 4},
 			func(_ context.Context, mb *middleware.MessageBatch) error {
 				l.add(mb)
 				for _, m := range mb.Messages {
@@ -219,7 +219,7 @@ func TestBatchKeepsEachMessagesState(t *testing.T) {
 // An answer takes effect while the batch still runs.
 func TestBatchAnswersTakeEffectAtOnce(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		orders := index(b, redeliver.Policy{Backoff: redeliver.Fixed(minute)}, middleware.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		orders := index(b, redeliver.Policy{Backoff: redeliver.Fixed(minute)}, redeliver.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			if mb.Messages[0].UUID != "a" {
 				return nil
 			}
@@ -242,7 +242,7 @@ func TestBatchAnswersTakeEffectAtOnce(t *testing.T) {
 func TestBatchWithImmediateRetries(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
-		orders := index(b, redeliver.Policy{Immediate: 1, MaxRetries: 2}, middleware.BatchConfig{Size: 2}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		orders := index(b, redeliver.Policy{Immediate: 1, MaxRetries: 2}, redeliver.BatchConfig{Size: 2}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			l.add(mb)
 			for _, m := range mb.Messages {
 				if m.UUID == "b" && m.State().Attempt() == 1 {
@@ -263,7 +263,7 @@ func TestBatchWithImmediateRetries(t *testing.T) {
 func TestBatchOfOtherMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		h := must(middleware.Batch(middleware.BatchConfig{Size: 3}, func(ctx context.Context, mb *middleware.MessageBatch) error {
+		h := must(middleware.Batch(redeliver.BatchConfig{Size: 3}, func(ctx context.Context, mb *middleware.MessageBatch) error {
 			if _, ok := ctx.Deadline(); ok || mb.Origin != "" || mb.Messages[0].State().ID != "" {
 				t.Error("there is neither a policy nor a subscription")
 			}
@@ -285,19 +285,19 @@ func TestBatchOfOtherMessages(t *testing.T) {
 }
 
 func TestBatchRefusesBadConfigurations(t *testing.T) {
-	refused := func(c middleware.BatchConfig, fn middleware.BatchHandler) error {
+	refused := func(c redeliver.BatchConfig, fn middleware.BatchHandler) error {
 		_, err := middleware.Batch(c, fn)
 		return err
 	}
 	none := func(context.Context, *middleware.MessageBatch) error { return nil }
-	bad := middleware.BatchConfig{Size: -1, Bytes: -2, Timeout: -3, Concurrency: -4}
-	endless := middleware.BatchConfig{Timeout: math.MaxInt64} // its end would be before its beginning
-	for err, problems := range map[error]int{refused(bad, nil): 5, bad.Validate(): 4, refused(middleware.BatchConfig{}, nil): 1, refused(endless, none): 1} {
+	bad := redeliver.BatchConfig{Size: -1, Bytes: -2, Timeout: -3, Concurrency: -4}
+	endless := redeliver.BatchConfig{Timeout: math.MaxInt64} // its end would be before its beginning
+	for err, problems := range map[error]int{refused(bad, nil): 5, bad.Validate(): 4, refused(redeliver.BatchConfig{}, nil): 1, refused(endless, none): 1} {
 		if c, ok := errors.AsType[*redeliver.ConfigError](err); !ok || len(c.Problems) != problems {
 			t.Errorf("%v, want %d problems", err, problems)
 		}
 	}
-	if err := refused(middleware.BatchConfig{Timeout: middleware.NoWait}, none); err != nil {
+	if err := refused(redeliver.BatchConfig{Timeout: redeliver.NoWait}, none); err != nil {
 		t.Error(err)
 	}
 }
@@ -318,7 +318,7 @@ func TestABatchSizeAboveMaxInFlightIsRefused(t *testing.T) {
 		}
 		l := &batchLog{b: b, sorted: true}
 		handler := func() message.NoPublishHandlerFunc {
-			return must(middleware.Batch(middleware.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error { l.add(mb); return nil }))
+			return must(middleware.Batch(redeliver.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error { l.add(mb); return nil }))
 		}
 		small := open(2)
 		orders := small.Handle("documents", handler())
@@ -346,7 +346,7 @@ func TestABatchSizeAboveMaxInFlightIsRefused(t *testing.T) {
 // The function may keep, sort and cut the slice of messages.
 func TestBatchSliceIsTheFunctionsOwn(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		orders := index(b, redeliver.Policy{}, middleware.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		orders := index(b, redeliver.Policy{}, redeliver.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			slices.SortFunc(mb.Messages, func(x, y *middleware.BatchMessage) int { return bytes.Compare(y.Payload, x.Payload) })
 			clear(mb.Messages[1:])
 			mb.Messages = nil
@@ -373,7 +373,7 @@ func TestBatchIgnoresTheAttemptOfThePublisher(t *testing.T) {
 			var of []string
 			h := retry(func(msg *message.Message) ([]*message.Message, error) {
 				msg.SetContext(context.WithValue(msg.Context(), tracer{}, "its own")) // a middleware in between
-				return nil, must(middleware.Batch(middleware.BatchConfig{Size: 1}, func(_ context.Context, mb *middleware.MessageBatch) error {
+				return nil, must(middleware.Batch(redeliver.BatchConfig{Size: 1}, func(_ context.Context, mb *middleware.MessageBatch) error {
 					of = append(of, mb.Origin+" "+mb.Group)
 					return nil
 				}))(msg)

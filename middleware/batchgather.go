@@ -13,15 +13,15 @@ type gatherer struct {
 }
 
 // newGatherer returns a gatherer; sub is nil for messages that no subscriber of redeliver delivered.
-func newGatherer(c BatchConfig, fn BatchHandler, sub *engine.Subscription) *gatherer {
+func newGatherer(c redeliver.BatchConfig, fn BatchHandler, sub *engine.Subscription) *gatherer {
 	g := &gatherer{fn: fn}
 	g.batches = engine.NewBatches(c, sub, g.callBatch)
 	if sub == nil {
 		return g
 	}
 	var ps redeliver.Problems
-	c.CheckSize(&ps, sub.MaxInFlight)
-	if c.CheckWait(&ps, sub); ps != nil {
+	engine.CheckBatchSize(&ps, c, sub.MaxInFlight)
+	if engine.CheckBatchWait(&ps, c, sub); ps != nil {
 		g.refused = ps.Err()
 		sub.EmitChange(redeliver.ChangeBatchRefused, "no message is handled until the service starts with another configuration", g.refused)
 	}

@@ -10,13 +10,6 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-var (
-	// ErrRetryRequested is the failure of a message for which a batch function asked for a retry without an error.
-	ErrRetryRequested = engine.ErrRetryRequested
-	// ErrBatchEnded is the error in the LateAnswer event of a message that was answered after the end of its batch.
-	ErrBatchEnded = engine.ErrBatchEnded
-)
-
 // MessageBatch is the batch that a [BatchFunc] handles. Many goroutines may call its methods at once, until the function returns.
 type MessageBatch struct {
 	// Messages has at least one message, in the order of arrival. The function may change the slice.
@@ -37,7 +30,7 @@ func (b *MessageBatch) RetryAll(delay ...time.Duration) bool { return b.batch.Re
 
 // BatchMessage is a message of a batch. Ack, Retry, Reject and Answer answer it, and report whether the answer counts. The first answer
 // counts and takes effect at once, while the batch continues. A later answer, or one after the message's Timeout, is ignored. For an
-// answer after the end of the batch the sink gets a LateAnswer with [ErrBatchEnded].
+// answer after the end of the batch the sink gets a LateAnswer with [redeliver.ErrBatchEnded].
 //
 // The function need not call Ack of the Watermill message; its Nack is an answer.
 type BatchMessage struct {

@@ -23,7 +23,7 @@ import (
 func TestBatchTimeoutCountsFromTheStart(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		start := time.Now()
-		orders := index(b, redeliver.Policy{Timeout: 10 * second, MaxRetries: redeliver.NoRetries}, middleware.BatchConfig{Size: 3, Timeout: hour},
+		orders := index(b, redeliver.Policy{Timeout: 10 * second, MaxRetries: redeliver.NoRetries}, redeliver.BatchConfig{Size: 3, Timeout: hour},
 			func(ctx context.Context, mb *middleware.MessageBatch) error {
 				contexts := []context.Context{ctx}
 				for _, m := range mb.Messages {
@@ -74,7 +74,7 @@ func TestBatchDeadlineWhileGathering(t *testing.T) {
 			}
 		}
 		b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Timeout: minute}}).Handle("documents",
-			must(middleware.Batch(middleware.BatchConfig{Timeout: hour}, func(context.Context, *middleware.MessageBatch) error { return nil })), peek)
+			must(middleware.Batch(redeliver.BatchConfig{Timeout: hour}, func(context.Context, *middleware.MessageBatch) error { return nil })), peek)
 		publish(b, "a")
 		if at, ok := (<-seen).Deadline(); ok {
 			t.Errorf("a deadline of %s", at)
@@ -88,7 +88,7 @@ func TestBatchFunctionThatHangs(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b, sorted: true}
 		release := make(chan struct{})
-		orders := index(b, redeliver.Policy{Timeout: 10 * second, Backoff: redeliver.Fixed(minute)}, middleware.BatchConfig{Size: 3, Timeout: second},
+		orders := index(b, redeliver.Policy{Timeout: 10 * second, Backoff: redeliver.Fixed(minute)}, redeliver.BatchConfig{Size: 3, Timeout: second},
 			func(_ context.Context, mb *middleware.MessageBatch) error {
 				l.add(mb)
 				if mb.Messages[0].UUID == "a" && mb.Messages[0].State().Attempt() == 1 {
@@ -135,7 +135,7 @@ func TestBatchFunctionThatHangs(t *testing.T) {
 func TestBatchFunctionThatContinuesAfterItsLastAnswer(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		ended := make(chan error, 1)
-		orders := index(b, redeliver.Policy{Timeout: 10 * second}, middleware.BatchConfig{Size: 2},
+		orders := index(b, redeliver.Policy{Timeout: 10 * second}, redeliver.BatchConfig{Size: 2},
 			func(ctx context.Context, mb *middleware.MessageBatch) error {
 				for _, m := range mb.Messages {
 					m.Ack()
@@ -161,7 +161,7 @@ func TestBatchFunctionThatContinuesAfterItsLastAnswer(t *testing.T) {
 // The messages fail when the function calls runtime.Goexit.
 func TestGoexitFailsABatch(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
-		orders := index(b, redeliver.Policy{}, middleware.BatchConfig{Size: 2}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		orders := index(b, redeliver.Policy{}, redeliver.BatchConfig{Size: 2}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			if mb.Messages[0].State().Attempt() == 1 {
 				mb.Messages[0].Ack()
 				runtime.Goexit()
@@ -182,7 +182,7 @@ func TestGoexitFailsABatch(t *testing.T) {
 func TestBatchSettledAfterItsEnd(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		var kept *middleware.MessageBatch
-		orders := index(b, redeliver.Policy{Backoff: redeliver.Fixed(minute)}, middleware.BatchConfig{Size: 2}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		orders := index(b, redeliver.Policy{Backoff: redeliver.Fixed(minute)}, redeliver.BatchConfig{Size: 2}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			if kept == nil {
 				kept = mb
 				mb.Messages = slices.Clone(mb.Messages)
@@ -197,7 +197,7 @@ func TestBatchSettledAfterItsEnd(t *testing.T) {
 		}
 		var late []string
 		for _, e := range orders.Events() {
-			if e, ok := e.(redeliver.LateAnswer); ok && errors.Is(e.Err, middleware.ErrBatchEnded) {
+			if e, ok := e.(redeliver.LateAnswer); ok && errors.Is(e.Err, redeliver.ErrBatchEnded) {
 				late = append(late, e.State.ID+": "+e.Err.Error())
 			}
 		}
@@ -220,7 +220,7 @@ func TestAMessageThatIsLostLeavesItsBatch(t *testing.T) {
 			start := time.Now()
 			q := enginetest.New(redeliver.Policy{}).Start(t)
 			var in []*message.Message
-			h := middleware.Retry()(noPublish(must(middleware.Batch(middleware.BatchConfig{Timeout: minute}, func(_ context.Context, mb *middleware.MessageBatch) error {
+			h := middleware.Retry()(noPublish(must(middleware.Batch(redeliver.BatchConfig{Timeout: minute}, func(_ context.Context, mb *middleware.MessageBatch) error {
 				for _, m := range mb.Messages {
 					in = append(in, m.Message)
 				}
@@ -259,7 +259,7 @@ func TestBatchContextOfLostMessages(t *testing.T) {
 		q := enginetest.New(redeliver.Policy{})
 		q.Values = context.WithValue(t.Context(), valueKey{}, "a tracer")
 		q.Start(t)
-		h := middleware.Retry()(noPublish(must(middleware.Batch(middleware.BatchConfig{Size: 3}, func(ctx context.Context, _ *middleware.MessageBatch) error {
+		h := middleware.Retry()(noPublish(must(middleware.Batch(redeliver.BatchConfig{Size: 3}, func(ctx context.Context, _ *middleware.MessageBatch) error {
 			if ctx.Value(valueKey{}) != "a tracer" {
 				t.Error("the values of Subscribe's context are missing")
 			}
@@ -289,7 +289,7 @@ func TestWaitingMessagesRunOnShutdown(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
 		client := b.Open(redelivertest.Config{Group: "search"})
-		orders := client.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 2, Timeout: hour}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		orders := client.Handle("documents", must(middleware.Batch(redeliver.BatchConfig{Size: 2, Timeout: hour}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			l.add(mb)
 			<-time.After(3 * second)
 			return nil
@@ -316,7 +316,7 @@ func TestAWaitingBatchRunsOnShutdown(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
 		client := b.Open(redelivertest.Config{Group: "search"})
-		orders := client.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Timeout: hour}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		orders := client.Handle("documents", must(middleware.Batch(redeliver.BatchConfig{Timeout: hour}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			l.add(mb)
 			return nil
 		})))
@@ -346,12 +346,12 @@ func TestMessagesPastTheDrainTimeoutStayUnacked(t *testing.T) {
 			return ctx.Err()
 		}
 		client := b.Open(config)
-		orders := client.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 2, Timeout: hour}, fn)))
+		orders := client.Handle("documents", must(middleware.Batch(redeliver.BatchConfig{Size: 2, Timeout: hour}, fn)))
 		publish(b, "a", "b", "c")
 		if err := client.Close(t.Context()); err != nil || b.Elapsed() != 5*second {
 			t.Errorf("%v after %s", err, b.Elapsed())
 		}
-		b.Open(config).Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 3, Timeout: hour}, fn)))
+		b.Open(config).Handle("documents", must(middleware.Batch(redeliver.BatchConfig{Size: 3, Timeout: hour}, fn)))
 		for _, id := range []string{"a", "b", "c"} {
 			if got := orders.Outcome(id); !got.Committed || got.State.Attempts != 0 {
 				t.Error(got)
@@ -368,7 +368,7 @@ func TestASuspectIsABatchOfItsOwn(t *testing.T) {
 		killer := make(chan struct{})
 		open := func() (*redelivertest.Client, *redelivertest.Subscription) {
 			client := b.Open(redelivertest.Config{Group: "search"})
-			return client, client.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 3}, func(ctx context.Context, mb *middleware.MessageBatch) error {
+			return client, client.Handle("documents", must(middleware.Batch(redeliver.BatchConfig{Size: 3}, func(ctx context.Context, mb *middleware.MessageBatch) error {
 				l.add(mb)
 				if slices.ContainsFunc(mb.Messages, func(m *middleware.BatchMessage) bool { return m.UUID == "killer" }) {
 					killer <- struct{}{}
@@ -404,7 +404,7 @@ func TestEveryMessageOfABatchHasOneAnswer(t *testing.T) {
 	var mu sync.Mutex
 	said := map[string]string{}
 	var calls sync.WaitGroup
-	orders := client.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 7, Timeout: 5 * ms, Concurrency: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
+	orders := client.Handle("documents", must(middleware.Batch(redeliver.BatchConfig{Size: 7, Timeout: 5 * ms, Concurrency: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
 		calls.Add(1)
 		defer calls.Done()
 		var all sync.WaitGroup
@@ -485,7 +485,7 @@ func TestASecondBatchOfAnAttemptHasItsOwnTimeout(t *testing.T) {
 		}
 		orders := b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{
 			Timeout: 10 * second, MaxRetries: redeliver.NoRetries, Order: redeliver.OrderBlocking,
-		}}).Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 1, Timeout: second}, fn)), twice)
+		}}).Handle("documents", must(middleware.Batch(redeliver.BatchConfig{Size: 1, Timeout: second}, fn)), twice)
 		publish(b, "a")
 		<-time.After(minute)
 		if got := orders.Outcome("a"); got.State.Reason != redeliver.ReasonTimeout || calls != 2 {

@@ -84,7 +84,7 @@ func TestABatchMessageAllocatesLittle(t *testing.T) {
 		})
 	}
 	alone := allocs(succeed)
-	batched := allocs(noPublish(must(middleware.Batch(middleware.BatchConfig{Size: size, Timeout: hour}, func(context.Context, *middleware.MessageBatch) error {
+	batched := allocs(noPublish(must(middleware.Batch(redeliver.BatchConfig{Size: size, Timeout: hour}, func(context.Context, *middleware.MessageBatch) error {
 		most = max(most, runtime.NumGoroutine())
 		return nil
 	}))))
@@ -130,7 +130,7 @@ func BenchmarkRouter(b *testing.B) {
 	for name, h := range map[string]message.NoPublishHandlerFunc{
 		"alone":   func(*message.Message) error { return nil },
 		"fails":   func(*message.Message) error { return errHandler },
-		"batches": must(middleware.Batch(middleware.BatchConfig{Size: 100, Timeout: ms}, func(context.Context, *middleware.MessageBatch) error { return nil })),
+		"batches": must(middleware.Batch(redeliver.BatchConfig{Size: 100, Timeout: ms}, func(context.Context, *middleware.MessageBatch) error { return nil })),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

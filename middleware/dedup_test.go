@@ -365,7 +365,7 @@ func TestDedupAroundBatch(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		l := &batchLog{b: b}
 		b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{Backoff: redeliver.Fixed(minute)}}).Handle("documents",
-			must(middleware.Batch(middleware.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
+			must(middleware.Batch(redeliver.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
 				l.add(mb)
 				for _, m := range mb.Messages {
 					if m.UUID == "b" && b.Elapsed() == 0 {

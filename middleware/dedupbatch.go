@@ -14,14 +14,11 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// BatchDedup is a BatchConfig.Dedup, see [DedupBatch].
-type BatchDedup = engine.BatchDedup
-
 // DedupBatch is [Dedup] for batches: of [Batch], and of ConsumeBatch of every adapter:
 //
 //	dedup, err := middleware.DedupBatch(middleware.DedupConfigOf[redeliver.Message]{Store: store})
 //	...
-//	batch := kafka.BatchConfig{Size: 100, Dedup: dedup}
+//	batch := redeliver.BatchConfig{Size: 100, Dedup: dedup}
 //	err = kafka.ConsumeBatch(ctx, client, config, topics, batch, index)
 //
 // A message that was handled before is acked, and the batch function does not get it. Each other message is marked when its own
@@ -29,7 +26,7 @@ type BatchDedup = engine.BatchDedup
 // and run again if it fails.
 //
 // While the store does not answer, the messages of the batch are postponed. Messages of other subscribers are not deduplicated.
-func DedupBatch(config DedupConfigOf[redeliver.Message]) (BatchDedup, error) {
+func DedupBatch(config DedupConfigOf[redeliver.Message]) (redeliver.BatchDedup, error) {
 	d, err := newDeduplicator(config)
 	if err != nil {
 		return nil, err
@@ -54,12 +51,16 @@ type batchClaim struct {
 	err    error // why it must not run
 }
 
-// Begin implements [engine.BatchDedup].
-func (d batchDeduplicator) Begin(b *engine.Batch, all []*engine.Batched) (rest []*engine.Batched, end func(), err error) {
+// Begin implements [redeliver.BatchDedup].
+func (d batchDeduplicator) Begin(ctx context.Context, all []redeliver.BatchedMessage) (rest []redeliver.BatchedMessage, end func(), err error) {
 	claims := make(map[string]*batchClaim)
-	left := make(map[*engine.Batched]bool) // not for the function
-	for _, m := range all {
-		key := d.keyOf(m.Delivery())
+	left := make(map[redeliver.BatchedMessage]bool) // not for the function
+	for _, one := range all {
+		m, ok := one.(*engine.Batched)
+		if !ok {
+			continue
+		}
+		key := d.keyOf(m)
 		switch first := claims[key]; {
 		case key == "":
 		case first == nil:
@@ -70,7 +71,7 @@ func (d batchDeduplicator) Begin(b *engine.Batch, all []*engine.Batched) (rest [
 			left[m] = true
 		}
 	}
-	err = d.ask(b, claims)
+	err = d.ask(ctx, claims)
 	var refused atomic.Bool
 	for _, c := range claims {
 		switch {
@@ -92,19 +93,20 @@ func (d batchDeduplicator) Begin(b *engine.Batch, all []*engine.Batched) (rest [
 		})
 	}
 	if err == nil { // otherwise messages without an id might overtake earlier ones of their key
-		rest = slices.DeleteFunc(slices.Clone(all), func(m *engine.Batched) bool { return left[m] })
+		rest = slices.DeleteFunc(slices.Clone(all), func(m redeliver.BatchedMessage) bool { return left[m] })
 	}
 	return rest, func() { answerCopies(claims) }, err
 }
 
 // keyOf returns the key of a message in the store. It is empty for a message that is not deduplicated.
-func (d batchDeduplicator) keyOf(delivery *engine.Delivery) string {
+func (d batchDeduplicator) keyOf(batched *engine.Batched) string {
+	delivery := batched.Delivery()
 	if delivery == nil {
 		return ""
 	}
 	var m redeliver.Message
 	if d.ID != nil {
-		m = messageOf(delivery)
+		m = batched.Message()
 	}
 	key, err := d.key(delivery, "", m)
 	if err != nil {
@@ -113,16 +115,12 @@ func (d batchDeduplicator) keyOf(delivery *engine.Delivery) string {
 	return key
 }
 
-func messageOf(d *engine.Delivery) redeliver.Message {
-	return redeliver.Message{State: d.State(), Headers: d.Headers(), Body: d.Body(), Key: d.Key()}
-}
-
 // reportSkipped calls Skipped if a message that the function does not get is acked.
 func (d batchDeduplicator) reportSkipped(m *engine.Batched) {
 	if d.Skipped != nil {
 		m.OnEnd(func(handled bool) {
 			if handled { // a panic changes nothing: the message has its answer
-				_ = catch(func() error { d.Skipped(messageOf(m.Delivery())); return nil })
+				_ = catch(func() error { d.Skipped(m.Message()); return nil })
 			}
 		})
 	}

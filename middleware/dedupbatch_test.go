@@ -27,7 +27,7 @@ type dedupBatches struct {
 
 // openDedupBatches calls fn, which may be nil, for batches of up to config.Size.
 func openDedupBatches(
-	b *redelivertest.Broker, p redeliver.Policy, config middleware.BatchConfig, dedup middleware.DedupConfigOf[redeliver.Message], fn middleware.BatchHandler,
+	b *redelivertest.Broker, p redeliver.Policy, config redeliver.BatchConfig, dedup middleware.DedupConfigOf[redeliver.Message], fn middleware.BatchHandler,
 ) *dedupBatches {
 	s := &dedupBatches{batchLog: batchLog{b: b}}
 	dedup.Skipped = func(m redeliver.Message) {
@@ -77,7 +77,7 @@ func TestDedupBatchSkipsHandledMessages(t *testing.T) {
 	} {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 			policy := redeliver.Policy{Backoff: redeliver.Fixed(minute)}
-			s := openDedupBatches(b, policy, middleware.BatchConfig{Size: 3}, middleware.DedupConfigOf[redeliver.Message]{}, onFirst("b", answer))
+			s := openDedupBatches(b, policy, redeliver.BatchConfig{Size: 3}, middleware.DedupConfigOf[redeliver.Message]{}, onFirst("b", answer))
 			publish(b, "a", "b", "c")
 			<-time.After(hour)
 			publish(b, "a", "b", "c")
@@ -102,7 +102,7 @@ func TestDedupBatchSkipsHandledMessages(t *testing.T) {
 func TestDedupBatchThatFailsAsAWhole(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		policy := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(minute)}
-		s := openDedupBatches(b, policy, middleware.BatchConfig{Size: 3}, middleware.DedupConfigOf[redeliver.Message]{}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		s := openDedupBatches(b, policy, redeliver.BatchConfig{Size: 3}, middleware.DedupConfigOf[redeliver.Message]{}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			if slices.ContainsFunc(mb.Messages, func(m *middleware.BatchMessage) bool { return m.UUID == "bad" }) {
 				return errHandler
 			}
@@ -133,7 +133,7 @@ func TestDedupBatchWithCopies(t *testing.T) {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 			policy := redeliver.Policy{Backoff: redeliver.Fixed(10 * minute)}
 			rejected := false
-			s := openDedupBatches(b, policy, middleware.BatchConfig{Size: 3}, middleware.DedupConfigOf[redeliver.Message]{}, func(ctx context.Context, mb *middleware.MessageBatch) error {
+			s := openDedupBatches(b, policy, redeliver.BatchConfig{Size: 3}, middleware.DedupConfigOf[redeliver.Message]{}, func(ctx context.Context, mb *middleware.MessageBatch) error {
 				if rejected { // the copy
 					return nil
 				}
@@ -154,7 +154,7 @@ func TestDedupBatchWithCopies(t *testing.T) {
 func TestDedupBatchesWithCopiesOfEachOther(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		first := func(m redeliver.Message) string { return string(m.Body[:1]) }
-		s := openDedupBatches(b, redeliver.Policy{Order: redeliver.OrderNone}, middleware.BatchConfig{Size: 2, Concurrency: 2},
+		s := openDedupBatches(b, redeliver.Policy{Order: redeliver.OrderNone}, redeliver.BatchConfig{Size: 2, Concurrency: 2},
 			middleware.DedupConfigOf[redeliver.Message]{ID: first}, func(context.Context, *middleware.MessageBatch) error {
 				<-time.After(second)
 				return nil
@@ -171,7 +171,7 @@ func TestDedupBatchesWithCopiesOfEachOther(t *testing.T) {
 func TestDedupBatchDoesNotMarkAnIgnoredAnswer(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		policy := redeliver.Policy{Order: redeliver.OrderThroughRetries, Backoff: redeliver.Fixed(minute)}
-		s := openDedupBatches(b, policy, middleware.BatchConfig{Size: 3}, middleware.DedupConfigOf[redeliver.Message]{}, onFirst("1", func(m *middleware.BatchMessage) { m.Retry() }))
+		s := openDedupBatches(b, policy, redeliver.BatchConfig{Size: 3}, middleware.DedupConfigOf[redeliver.Message]{}, onFirst("1", func(m *middleware.BatchMessage) { m.Retry() }))
 		var all []*message.Message
 		for _, id := range []string{"1", "2", "3"} {
 			m := message.NewMessage(id, nil)
@@ -192,7 +192,7 @@ func TestDedupBatchWithAStoreThatFails(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		store := &store{DedupMemory: must(middleware.NewDedupMemory(10)), seen: errBroker}
 		policy := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(minute)}
-		s := openDedupBatches(b, policy, middleware.BatchConfig{Size: 2}, middleware.DedupConfigOf[redeliver.Message]{Store: store}, nil)
+		s := openDedupBatches(b, policy, redeliver.BatchConfig{Size: 2}, middleware.DedupConfigOf[redeliver.Message]{Store: store}, nil)
 		publish(b, "a", "b")
 		<-time.After(5 * minute)
 		store.set(nil, errBroker)
@@ -235,7 +235,7 @@ func TestDedupBatchWaitsOnceForAStoreThatHangs(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		store := &hangingStore{}
 		took := time.Duration(0)
-		s := openDedupBatches(b, redeliver.Policy{}, middleware.BatchConfig{Size: 4}, middleware.DedupConfigOf[redeliver.Message]{Store: store}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		s := openDedupBatches(b, redeliver.Policy{}, redeliver.BatchConfig{Size: 4}, middleware.DedupConfigOf[redeliver.Message]{Store: store}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			begun := time.Now()
 			for _, m := range mb.Messages {
 				m.Ack()
@@ -255,7 +255,7 @@ func TestDedupBatchWaitsOnceForAStoreThatHangs(t *testing.T) {
 func TestDedupBatchMarksLateSuccesses(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		policy := redeliver.Policy{Timeout: minute, Backoff: redeliver.Fixed(10 * minute)}
-		s := openDedupBatches(b, policy, middleware.BatchConfig{Size: 2}, middleware.DedupConfigOf[redeliver.Message]{}, func(context.Context, *middleware.MessageBatch) error {
+		s := openDedupBatches(b, policy, redeliver.BatchConfig{Size: 2}, middleware.DedupConfigOf[redeliver.Message]{}, func(context.Context, *middleware.MessageBatch) error {
 			<-time.After(2 * minute)
 			return nil
 		})
@@ -287,7 +287,7 @@ func TestDedupBatchWithAStoreThatPanics(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		store := &panickingStore{DedupMemory: must(middleware.NewDedupMemory(10))}
 		policy := redeliver.Policy{MaxRetries: redeliver.NoRetries, Backoff: redeliver.Fixed(minute)}
-		s := openDedupBatches(b, policy, middleware.BatchConfig{Size: 1}, middleware.DedupConfigOf[redeliver.Message]{Store: store}, nil)
+		s := openDedupBatches(b, policy, redeliver.BatchConfig{Size: 1}, middleware.DedupConfigOf[redeliver.Message]{Store: store}, nil)
 		publish(b, "a")
 		b.Wait()
 		if got := s.Outcome("a"); !got.Committed || len(got.Waits) != 1 || !got.Waits[0].Postponed || len(s.DeadLetters()) != 0 {
@@ -305,4 +305,53 @@ func TestDedupBatchRefusesBadConfigurations(t *testing.T) {
 	if _, err := middleware.DedupBatch(middleware.DedupConfigOf[redeliver.Message]{TTL: -1}); !errors.Is(err, redeliver.ErrConfig) {
 		t.Error(err)
 	}
+}
+
+// usersDedup is a BatchDedup that a service writes for itself: it acks the messages whose body it has seen.
+type usersDedup struct {
+	mu      sync.Mutex
+	seen    map[string]bool
+	handled []string
+}
+
+// Begin implements [redeliver.BatchDedup].
+func (d *usersDedup) Begin(_ context.Context, all []redeliver.BatchedMessage) (rest []redeliver.BatchedMessage, end func(), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range all {
+		msg := m.Message()
+		if d.seen[string(msg.Body)] {
+			m.Answer(nil)
+			continue
+		}
+		m.OnEnd(func(handled bool) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if handled {
+				d.handled = append(d.handled, msg.State.ID)
+				d.seen[string(msg.Body)] = true
+			}
+		})
+		rest = append(rest, m)
+	}
+	return rest, nil, nil
+}
+
+// A dedup can be written without redeliver's own: its interface has all that it needs.
+func TestBatchesAskADedupOfTheUsersOwn(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		l := &batchLog{b: b}
+		d := &usersDedup{seen: map[string]bool{"b": true}}
+		index(b, redeliver.Policy{Backoff: redeliver.Fixed(minute)}, redeliver.BatchConfig{Size: 3, Dedup: d}, func(_ context.Context, mb *middleware.MessageBatch) error {
+			l.add(mb)
+			return nil
+		})
+		publish(b, "a", "b", "c")
+		b.Wait()
+		l.want(t, "0s a c")
+		slices.Sort(d.handled)
+		if want := []string{"a", "c"}; !slices.Equal(d.handled, want) {
+			t.Errorf("handled %q, want %q", d.handled, want)
+		}
+	})
 }

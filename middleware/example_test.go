@@ -57,7 +57,7 @@ func ExampleBatch() {
 	defer end()
 	search := b.Open(redelivertest.Config{Group: "search"})
 
-	config := middleware.BatchConfig{Size: 100, Timeout: 50 * time.Millisecond}
+	config := redeliver.BatchConfig{Size: 100, Timeout: 50 * time.Millisecond}
 	index, err := middleware.Batch(config, func(_ context.Context, b *middleware.MessageBatch) error {
 		for _, m := range b.Messages {
 			if len(m.Payload) == 0 {

@@ -57,7 +57,7 @@ func TestABatchMessageMayTimeOutBeforeItsBatch(t *testing.T) {
 		}
 		orders := b.Open(redelivertest.Config{Group: "search", Policy: redeliver.Policy{
 			Order: redeliver.OrderBlocking, Timeout: second, MaxRetries: redeliver.NoRetries,
-		}}).Handle("documents", must(middleware.Batch(middleware.BatchConfig{Timeout: hour}, func(context.Context, *middleware.MessageBatch) error { return nil })), slow)
+		}}).Handle("documents", must(middleware.Batch(redeliver.BatchConfig{Timeout: hour}, func(context.Context, *middleware.MessageBatch) error { return nil })), slow)
 		publish(b, "a")
 		if got := orders.Outcome("a"); got.State.Reason != redeliver.ReasonTimeout {
 			t.Error(got)

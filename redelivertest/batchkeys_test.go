@@ -95,7 +95,7 @@ func runBatchesOfARouter(t *testing.T, b *redelivertest.Broker, seed uint64) {
 		MaxRetries: 1 + r.IntN(4), Backoff: redeliver.Fixed(time.Second), Order: []redeliver.Order{redeliver.OrderFirstAttempts, redeliver.OrderThroughRetries, redeliver.OrderBlocking}[r.IntN(3)],
 		MaxCrashes: 100, Outage: redeliver.Outage{Off: true},
 	}
-	config := middleware.BatchConfig{Size: 2 + r.IntN(9), Timeout: time.Duration(1+r.IntN(200)) * time.Millisecond, Concurrency: 1 + r.IntN(4)}
+	config := redeliver.BatchConfig{Size: 2 + r.IntN(9), Timeout: time.Duration(1+r.IntN(200)) * time.Millisecond, Concurrency: 1 + r.IntN(4)}
 	const n = 100
 	keys, kills := 1+r.IntN(5), r.IntN(3)
 	id := func(i int) string { return fmt.Sprintf("%02d", i) }

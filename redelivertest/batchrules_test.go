@@ -27,7 +27,7 @@ func precedence(t *testing.T, row adaptertest.BatchRow) {
 		policy := redeliver.Policy{Backoff: redeliver.Fixed(adaptertest.BatchPolicyDelay), Timeout: 2 * time.Minute}
 		late := make(chan struct{})
 		search := b.Open(redelivertest.Config{Group: "search", Policy: policy})
-		documents := search.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 2}, func(ctx context.Context, mb *middleware.MessageBatch) error {
+		documents := search.Handle("documents", must(middleware.Batch(redeliver.BatchConfig{Size: 2}, func(ctx context.Context, mb *middleware.MessageBatch) error {
 			if mb.Messages[0].State().Attempt() > 1 {
 				return nil
 			}

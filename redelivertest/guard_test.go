@@ -150,7 +150,7 @@ func TestAnOutageDeadLettersNothing(t *testing.T) {
 				s.set(errAway)
 				client := b.Open(redelivertest.Config{Group: "billing", Policy: c.policy, Sink: s, MaxInFlight: 50, MinInFlight: c.least})
 				if c.batch {
-					client.Handle("orders", must(middleware.Batch(middleware.BatchConfig{Size: 20, Timeout: time.Second}, func(_ context.Context, mb *middleware.MessageBatch) error {
+					client.Handle("orders", must(middleware.Batch(redeliver.BatchConfig{Size: 20, Timeout: time.Second}, func(_ context.Context, mb *middleware.MessageBatch) error {
 						for _, m := range mb.Messages {
 							if err := s.handle(m.Message); err != nil {
 								m.Retry()
@@ -440,7 +440,7 @@ func TestABatchThatFailsAsAWholeIsNoOutage(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
 		client := b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.OrderFirstAttempts), Sink: s})
-		client.Handle("orders", must(middleware.Batch(middleware.BatchConfig{Size: 50, Timeout: time.Second}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		client.Handle("orders", must(middleware.Batch(redeliver.BatchConfig{Size: 50, Timeout: time.Second}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			for _, m := range mb.Messages {
 				if err := s.handle(m.Message); err != nil {
 					return err

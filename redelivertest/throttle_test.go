@@ -152,7 +152,7 @@ func TestBatchOfAThrottledSubscription(t *testing.T) {
 		var last atomic.Int64
 		b.Open(redelivertest.Config{
 			Group: "search", MaxInFlight: 20, MinInFlight: 2, Policy: redeliver.Policy{MaxRetries: 1000, Backoff: redeliver.Fixed(5 * time.Minute), Outage: redeliver.Outage{Off: true}},
-		}).Handle("orders", must(middleware.Batch(middleware.BatchConfig{Size: 10, Timeout: 10 * time.Minute}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		}).Handle("orders", must(middleware.Batch(redeliver.BatchConfig{Size: 10, Timeout: 10 * time.Minute}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			<-time.After(200 * time.Millisecond)
 			last.Store(int64(len(mb.Messages)))
 			if away.Load() {

@@ -57,7 +57,7 @@ func TestAHandlerThatIsAwayDeadLettersNothing(t *testing.T) {
 						client.Handle("orders", s.handle)
 						return client
 					}
-					client.Handle("orders", must(middleware.Batch(middleware.BatchConfig{Size: c.batch, Timeout: time.Second}, func(_ context.Context, mb *middleware.MessageBatch) error {
+					client.Handle("orders", must(middleware.Batch(redeliver.BatchConfig{Size: c.batch, Timeout: time.Second}, func(_ context.Context, mb *middleware.MessageBatch) error {
 						return s.handle(mb.Messages[0].Message)
 					})))
 					return client
@@ -185,7 +185,7 @@ func TestABatchThatEndsItsWorker(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop()
 		client := b.Open(redelivertest.Config{Group: "billing", Policy: behindGateway(redeliver.OrderFirstAttempts), Sink: s, MaxInFlight: 50})
-		client.Handle("orders", must(middleware.Batch(middleware.BatchConfig{Size: 20, Timeout: 100 * time.Millisecond}, func(_ context.Context, mb *middleware.MessageBatch) error {
+		client.Handle("orders", must(middleware.Batch(redeliver.BatchConfig{Size: 20, Timeout: 100 * time.Millisecond}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			for _, m := range mb.Messages {
 				if err := s.handle(m.Message); err != nil {
 					return err

@@ -21,7 +21,7 @@ func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 		const n, size = 20_000, 100
 		per := consumeAll(t, n, 1000, func(handled chan<- int) engine.Options[*delivery] {
 			return engine.Options[*delivery]{
-				BatchConfig: BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute},
+				BatchConfig: redeliver.BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute},
 				Batch: func(b *engine.Batch, all []*engine.BatchMember[*delivery]) error {
 					nb := newBatch(b, all, 0)
 					for i, m := range nb.Messages {
@@ -44,9 +44,9 @@ func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 func TestConsumeBatchRefuses(t *testing.T) {
 	fine := func(context.Context, *Batch) error { return nil }
 	for want, err := range map[string]error{
-		"Marshaler queues handler BatchConfig.Timeout BatchConfig.Size": ConsumeBatch(t.Context(), Config{MaxInFlight: 5, Marshaler: DefaultMarshaler{}}, nil, BatchConfig{Size: 6, Timeout: -5}, nil),
-		"BatchConfig.Timeout": ConsumeBatch(t.Context(), Config{}, []string{"orders", "mails"}, BatchConfig{Timeout: 30 * time.Minute}, fine),
-		"BatchConfig.Size":    ConsumeBatch(t.Context(), Config{}, []string{"orders"}, BatchConfig{Size: DefaultMaxInFlight + 1}, fine),
+		"Marshaler queues handler BatchConfig.Timeout BatchConfig.Size": ConsumeBatch(t.Context(), Config{MaxInFlight: 5, Marshaler: DefaultMarshaler{}}, nil, redeliver.BatchConfig{Size: 6, Timeout: -5}, nil),
+		"BatchConfig.Timeout": ConsumeBatch(t.Context(), Config{}, []string{"orders", "mails"}, redeliver.BatchConfig{Timeout: 30 * time.Minute}, fine),
+		"BatchConfig.Size":    ConsumeBatch(t.Context(), Config{}, []string{"orders"}, redeliver.BatchConfig{Size: DefaultMaxInFlight + 1}, fine),
 	} {
 		refused, ok := errors.AsType[*redeliver.ConfigError](err)
 		if !ok {
@@ -78,11 +78,11 @@ func TestABatchTimeoutAboveConsumerTimeoutIsRefused(t *testing.T) {
 		"with jitter":             {redeliver.Policy{Backoff: redeliver.ExponentialBackoff{Base: 5 * time.Second}, Timeout: 5 * time.Second}, 11 * time.Second, true},
 		"with a wait in place":    {redeliver.Policy{Backoff: fixed, Timeout: 5 * time.Second, Order: redeliver.OrderThroughRetries}, 11 * time.Second, true},
 		"without a handler's end": {redeliver.Policy{Backoff: fixed, Timeout: redeliver.NoTimeout}, 19 * time.Second, false},
-		"no wait":                 {redeliver.Policy{Backoff: fixed, Timeout: 20 * time.Second}, NoWait, false},
+		"no wait":                 {redeliver.Policy{Backoff: fixed, Timeout: 20 * time.Second}, redeliver.NoWait, false},
 	} {
 		cfg := Config{ConsumerTimeout: 20 * time.Second, Policy: c.policy, Key: key}
 		var ps redeliver.Problems
-		BatchConfig{Timeout: c.timeout}.WithDefaults().CheckWait(&ps, cfg.holders([]string{"orders"})...)
+		engine.CheckBatchWait(&ps, redeliver.BatchConfig{Timeout: c.timeout}.WithDefaults(), cfg.holders([]string{"orders"})...)
 		if err := ps.Err(); errors.Is(err, redeliver.ErrConfig) != c.refused {
 			t.Errorf("%s: %v", name, err)
 		}

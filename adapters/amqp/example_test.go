@@ -32,7 +32,7 @@ func ExampleConsume() { //nolint:testableexamples // it needs a broker
 // The handler gets up to fifty deliveries at once and answers each of them.
 func ExampleConsumeBatch() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
-	err := amqp.ConsumeBatch(ctx, amqp.Config{URLs: urls}, []string{"orders"}, amqp.BatchConfig{Size: 50, Timeout: time.Second},
+	err := amqp.ConsumeBatch(ctx, amqp.Config{URLs: urls}, []string{"orders"}, redeliver.BatchConfig{Size: 50, Timeout: time.Second},
 		func(_ context.Context, b *amqp.Batch) error {
 			for _, m := range b.Messages {
 				fmt.Println(m.MessageId)

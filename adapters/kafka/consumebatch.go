@@ -11,13 +11,6 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// BatchConfig says when a batch runs: when it reaches its Size, its Bytes (of values) or its
-// Timeout. A batch is never empty.
-type BatchConfig = engine.BatchConfig
-
-// NoWait is a Timeout of BatchConfig: a batch runs at once with the messages that are there.
-const NoWait = engine.NoWait
-
 // BatchHandler handles a batch of records, see [ConsumeBatch].
 type BatchHandler func(ctx context.Context, b *Batch) error
 
@@ -40,17 +33,17 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // A batch may have several records of a key, in their order. No two batches that run have records of
 // one key. A batch.Size above MaxInFlight is refused. When ctx ends or the partition moves, a partial
 // batch is handled without waiting for more.
-func ConsumeBatch(ctx context.Context, client sarama.Client, config Config, topics []string, batch BatchConfig, handler BatchHandler) error {
+func ConsumeBatch(ctx context.Context, client sarama.Client, config Config, topics []string, batch redeliver.BatchConfig, handler BatchHandler) error {
 	config, ps := config.withClient(client, topics, handler == nil)
 	opt := config.batchOptions(&ps, batch, handler)
 	return config.runReaders(ctx, ps, topics, opt)
 }
 
 // batchOptions returns the options of the engine for batches. It adds what is wrong with them to ps.
-func (c Config) batchOptions(ps *redeliver.Problems, batch BatchConfig, handler BatchHandler) engine.Options[*sarama.ConsumerMessage] {
-	batch.Check(ps)
+func (c Config) batchOptions(ps *redeliver.Problems, batch redeliver.BatchConfig, handler BatchHandler) engine.Options[*sarama.ConsumerMessage] {
+	ps.Include(batch.Validate())
 	batch = batch.WithDefaults()
-	batch.CheckSize(ps, cmp.Or(c.MaxInFlight, DefaultMaxInFlight))
+	engine.CheckBatchSize(ps, batch, cmp.Or(c.MaxInFlight, DefaultMaxInFlight))
 	return engine.Options[*sarama.ConsumerMessage]{
 		BatchConfig: batch,
 		Batch: func(b *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) error {

@@ -17,7 +17,7 @@ import (
 )
 
 // consumeBatch calls h for the topic's records until stop is called or the test ends.
-func consumeBatch(t *testing.T, p fixture, cfg kafka.Config, bc kafka.BatchConfig, h kafka.BatchHandler) (ev *events, stop func()) {
+func consumeBatch(t *testing.T, p fixture, cfg kafka.Config, bc redeliver.BatchConfig, h kafka.BatchHandler) (ev *events, stop func()) {
 	t.Helper()
 	ev = newEvents()
 	cfg.Group, cfg.Sink, cfg.Policy = p.group, ev, withoutOutages(cfg.Policy)
@@ -77,7 +77,7 @@ func TestOnKafkaConsumeBatchAppliesEachAnswer(t *testing.T) {
 		}
 		return nil
 	}
-	ev, stop := consumeBatch(t, p, kafka.Config{Policy: quick(3)}, kafka.BatchConfig{Size: 5, Timeout: 100 * time.Millisecond}, handle)
+	ev, stop := consumeBatch(t, p, kafka.Config{Policy: quick(3)}, redeliver.BatchConfig{Size: 5, Timeout: 100 * time.Millisecond}, handle)
 	want := map[string]int{"acks": 1, "says nothing": 1, "recovers": 3, "fails": 4, "rejects": 1}
 	var ids []string
 	var recs []*kgo.Record
@@ -120,13 +120,13 @@ func TestConsumeBatchRefusesABadCall(t *testing.T) {
 	fine := func(context.Context, *kafka.Batch) error { return nil }
 	for want, call := range map[string]func() error{
 		"handler BatchConfig.Size BatchConfig.Bytes BatchConfig.Concurrency BatchConfig.Timeout": func() error {
-			return kafka.ConsumeBatch(t.Context(), client, kafka.Config{Group: "billing"}, []string{"orders"}, kafka.BatchConfig{Size: -1, Bytes: -1, Concurrency: -1, Timeout: -5}, nil)
+			return kafka.ConsumeBatch(t.Context(), client, kafka.Config{Group: "billing"}, []string{"orders"}, redeliver.BatchConfig{Size: -1, Bytes: -1, Concurrency: -1, Timeout: -5}, nil)
 		},
 		"BatchConfig.Size": func() error { // above the default MaxInFlight
-			return kafka.ConsumeBatch(t.Context(), client, kafka.Config{Group: "billing"}, []string{"orders"}, kafka.BatchConfig{Size: kafka.DefaultMaxInFlight + 1}, fine)
+			return kafka.ConsumeBatch(t.Context(), client, kafka.Config{Group: "billing"}, []string{"orders"}, redeliver.BatchConfig{Size: kafka.DefaultMaxInFlight + 1}, fine)
 		},
 		"topics BatchConfig.Size": func() error {
-			return kafka.ConsumeBatch(t.Context(), client, kafka.Config{Group: "billing", MaxInFlight: 5}, nil, kafka.BatchConfig{}, fine)
+			return kafka.ConsumeBatch(t.Context(), client, kafka.Config{Group: "billing", MaxInFlight: 5}, nil, redeliver.BatchConfig{}, fine)
 		},
 	} {
 		err := call()
@@ -158,7 +158,7 @@ func TestABatchIsBoundedByKeysAndHeaders(t *testing.T) {
 	}
 	var mu sync.Mutex
 	largest := 0
-	ev, _ := consumeBatch(t, p, kafka.Config{}, kafka.BatchConfig{Size: 12, Bytes: 20_000, Timeout: time.Second}, func(_ context.Context, b *kafka.Batch) error {
+	ev, _ := consumeBatch(t, p, kafka.Config{}, redeliver.BatchConfig{Size: 12, Bytes: 20_000, Timeout: time.Second}, func(_ context.Context, b *kafka.Batch) error {
 		mu.Lock()
 		defer mu.Unlock()
 		largest = max(largest, len(b.Messages))

@@ -142,7 +142,7 @@ func ExampleConsumeBatch() {
 	}
 	defer client.Close()
 	err = kafka.ConsumeBatch(ctx, client, kafka.Config{Group: "billing"}, []string{"orders"},
-		kafka.BatchConfig{Size: 3, Timeout: time.Minute}, func(_ context.Context, b *kafka.Batch) error {
+		redeliver.BatchConfig{Size: 3, Timeout: time.Minute}, func(_ context.Context, b *kafka.Batch) error {
 			defer stop()
 			for _, record := range b.Messages {
 				if len(record.Value) == 0 {

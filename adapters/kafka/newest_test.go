@@ -157,7 +157,7 @@ func TestANewGroupThatWouldSkipRecordsIsRefused(t *testing.T) {
 			return kafka.Consume(ctx, client, cfg, []string{p.topic}, handle)
 		},
 		"ConsumeBatch": func(ctx context.Context) error {
-			return kafka.ConsumeBatch(ctx, client, cfg, []string{p.topic}, kafka.BatchConfig{}, func(context.Context, *kafka.Batch) error { return nil })
+			return kafka.ConsumeBatch(ctx, client, cfg, []string{p.topic}, redeliver.BatchConfig{}, func(context.Context, *kafka.Batch) error { return nil })
 		},
 	}
 	begin := func(t *testing.T, call func(context.Context) error) error {

@@ -78,7 +78,7 @@ func Wrap(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup,
 
 // WrapBatch is [Wrap] with a handler for many records at once, as [ConsumeBatch] has it. The
 // documentation of both applies here too. A partial batch runs when its partition moves.
-func WrapBatch(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, config Config, topics []string, batch BatchConfig, handler BatchHandler) (*Wrapped, error) {
+func WrapBatch(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, config Config, topics []string, batch redeliver.BatchConfig, handler BatchHandler) (*Wrapped, error) {
 	config, ps := config.withClient(client, topics, handler == nil)
 	opt := config.batchOptions(&ps, batch, handler)
 	return openWrapped(ctx, config, ps, group, topics, opt)

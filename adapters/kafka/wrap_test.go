@@ -123,7 +123,7 @@ func TestWrapBatchAppliesEachAnswer(t *testing.T) {
 	var mu sync.Mutex
 	var batches []string
 	ev, _ := runWrapped(t, p, kafka.Config{Policy: quick(1)}, func(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup, cfg kafka.Config) (*kafka.Wrapped, error) {
-		return kafka.WrapBatch(ctx, client, group, cfg, []string{p.topic}, kafka.BatchConfig{Size: 3, Timeout: time.Minute}, func(_ context.Context, b *kafka.Batch) error {
+		return kafka.WrapBatch(ctx, client, group, cfg, []string{p.topic}, redeliver.BatchConfig{Size: 3, Timeout: time.Minute}, func(_ context.Context, b *kafka.Batch) error {
 			var ids []string
 			for _, m := range b.Messages {
 				id := string(m.Key)
@@ -286,7 +286,7 @@ func TestWrapRefusesABadCall(t *testing.T) {
 		}; !slices.Equal(fields, want) {
 			t.Errorf("refused for %q, want %q: %v", fields, want, err)
 		}
-		_, err = kafka.WrapBatch(t.Context(), client, nil, kafka.Config{Group: p.group}, []string{"orders"}, kafka.BatchConfig{Size: 1000}, nil)
+		_, err = kafka.WrapBatch(t.Context(), client, nil, kafka.Config{Group: p.group}, []string{"orders"}, redeliver.BatchConfig{Size: 1000}, nil)
 		for _, field := range []string{"group", "handler", "Size", "AutoCommit"} {
 			if err == nil || !strings.Contains(err.Error(), field) {
 				t.Errorf("WrapBatch does not refuse %s: %v", field, err)

@@ -57,7 +57,7 @@ func TestACallIsRefusedWithAllItsProblems(t *testing.T) {
 	if got, want := problems(t, err), slices.Concat(common, []string{"Brokers"}); !slices.Equal(got, want) {
 		t.Errorf("the problems are %v, want %v: %v", got, want, err)
 	}
-	err = kafkashare.ConsumeBatch(t.Context(), cfg, []string{"orders", "orders"}, kafkashare.BatchConfig{Size: 200}, nil)
+	err = kafkashare.ConsumeBatch(t.Context(), cfg, []string{"orders", "orders"}, redeliver.BatchConfig{Size: 200}, nil)
 	if got, want := problems(t, err), slices.Concat(common, []string{"BatchConfig.Size", "Brokers"}); !slices.Equal(got, want) {
 		t.Errorf("the problems are %v, want %v: %v", got, want, err)
 	}

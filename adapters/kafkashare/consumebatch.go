@@ -11,13 +11,6 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// BatchConfig says when a batch runs: when it reaches its Size, its Bytes (of values) or its
-// Timeout. A batch is never empty.
-type BatchConfig = engine.BatchConfig
-
-// NoWait is a Timeout of BatchConfig: a batch runs at once with the messages that are there.
-const NoWait = engine.NoWait
-
 // BatchHandler handles a batch of records, see [ConsumeBatch].
 type BatchHandler func(ctx context.Context, b *Batch) error
 
@@ -28,11 +21,11 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 //
 // The handler's ctx ends with the policy's Timeout, which counts from the call. The state of a
 // record is in the record's own context. A batch.Size above MaxInFlight is refused.
-func ConsumeBatch(ctx context.Context, config Config, topics []string, batch BatchConfig, handler BatchHandler) error {
+func ConsumeBatch(ctx context.Context, config Config, topics []string, batch redeliver.BatchConfig, handler BatchHandler) error {
 	ps := config.checkCall(topics, handler == nil)
-	batch.Check(&ps)
+	ps.Include(batch.Validate())
 	batch = batch.WithDefaults()
-	batch.CheckSize(&ps, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
+	engine.CheckBatchSize(&ps, batch, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
 	return config.runReaders(ctx, ps, topics, engine.Options[*kgo.Record]{
 		BatchConfig: batch,
 		Batch: func(b *engine.Batch, all []*engine.BatchMember[*kgo.Record]) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/middleware"
 )
 
@@ -66,7 +67,7 @@ func TestHandlersGetTheValuesOfContexts(t *testing.T) {
 		},
 		"batch": func(t *testing.T, done func()) message.NoPublishHandlerFunc {
 			t.Helper()
-			h, err := middleware.Batch(middleware.BatchConfig{Size: 1}, func(ctx context.Context, b *middleware.MessageBatch) error {
+			h, err := middleware.Batch(redeliver.BatchConfig{Size: 1}, func(ctx context.Context, b *middleware.MessageBatch) error {
 				check(t, ctx, nil)
 				check(t, b.Messages[0].Context(), "partition 3")
 				done()

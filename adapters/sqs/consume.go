@@ -61,7 +61,7 @@ func (c *Config) consume(ctx context.Context, ps redeliver.Problems, queues []st
 		if err == nil {
 			r := newReader(context.WithoutCancel(ctx), client, l)
 			var late redeliver.Problems // the queue's retention is known now
-			opt.BatchConfig.CheckWait(&late, r.sub)
+			engine.CheckBatchWait(&late, opt.BatchConfig, r.sub)
 			readers, err = append(readers, r), late.Err()
 		}
 		errs = append(errs, err)

@@ -11,13 +11,6 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// BatchConfig says when a batch runs: when it reaches its Size, its Bytes (of bodies) or its
-// Timeout. A batch is never empty.
-type BatchConfig = engine.BatchConfig
-
-// NoWait is a Timeout of BatchConfig: a batch runs at once with the messages that are there.
-const NoWait = engine.NoWait
-
 // BatchHandler handles a batch of messages, see [ConsumeBatch].
 type BatchHandler func(ctx context.Context, b *Batch) error
 
@@ -42,12 +35,12 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // the policy's Timeout, exceeds 12 hours or the queue's retention. Messages that wait for their batch are hidden
 // from others. When ctx ends, a partial batch is handled without waiting for more. A message that
 // may have killed its process is a batch of its own.
-func ConsumeBatch(ctx context.Context, config Config, queues []string, batch BatchConfig, handler BatchHandler) error {
+func ConsumeBatch(ctx context.Context, config Config, queues []string, batch redeliver.BatchConfig, handler BatchHandler) error {
 	ps := config.checkCall(queues, handler == nil)
-	batch.Check(&ps)
+	ps.Include(batch.Validate())
 	batch = batch.WithDefaults()
-	batch.CheckSize(&ps, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
-	batch.CheckWait(&ps, config.holders(queues)...)
+	engine.CheckBatchSize(&ps, batch, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
+	engine.CheckBatchWait(&ps, batch, config.holders(queues)...)
 	return config.consume(ctx, ps, queues, engine.Options[*delivery]{
 		BatchConfig: batch,
 		Batch:       func(b *engine.Batch, all []*engine.BatchMember[*delivery]) error { return handler(b, newBatch(b, all)) },

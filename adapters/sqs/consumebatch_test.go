@@ -18,7 +18,7 @@ import (
 )
 
 // consumeBatch calls handler for a queue's messages until stop is called.
-func (b *bubble) consumeBatch(queue string, cfg Config, bc BatchConfig, handler func(context.Context, *Batch) error) (stop func()) {
+func (b *bubble) consumeBatch(queue string, cfg Config, bc redeliver.BatchConfig, handler func(context.Context, *Batch) error) (stop func()) {
 	cfg.Sink = b
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -39,7 +39,7 @@ func TestConsumeBatch(t *testing.T) {
 				b.Create(queue)
 				largest := 0
 				var order []string // of the group of two
-				stop := b.consumeBatch(queue, Config{Policy: steps(2, time.Minute)}, BatchConfig{Size: 10, Timeout: time.Second}, func(_ context.Context, batch *Batch) error {
+				stop := b.consumeBatch(queue, Config{Policy: steps(2, time.Minute)}, redeliver.BatchConfig{Size: 10, Timeout: time.Second}, func(_ context.Context, batch *Batch) error {
 					largest = max(largest, len(batch.Messages))
 					for _, m := range batch.Messages {
 						st, id := m.State(), m.State().ID
@@ -101,7 +101,7 @@ func TestConsumeBatchHandlesPartialBatchAtEnd(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.Create("orders")
 		handled := 0
-		stop := b.consumeBatch("orders", Config{}, BatchConfig{Timeout: time.Hour}, func(_ context.Context, batch *Batch) error {
+		stop := b.consumeBatch("orders", Config{}, redeliver.BatchConfig{Timeout: time.Hour}, func(_ context.Context, batch *Batch) error {
 			handled += len(batch.Messages)
 			return nil
 		})
@@ -123,9 +123,9 @@ func TestConsumeBatchHandlesPartialBatchAtEnd(t *testing.T) {
 func TestConsumeBatchRefusesInvalidCalls(t *testing.T) {
 	fine := func(context.Context, *Batch) error { return nil }
 	for want, err := range map[string]error{
-		"Marshaler NackDelay queues handler BatchConfig.Timeout BatchConfig.Size": ConsumeBatch(t.Context(), Config{MaxInFlight: 5, Marshaler: DefaultMarshaler{}, NackDelay: 1}, nil, BatchConfig{Size: 6, Timeout: -5}, nil),
-		"BatchConfig.Timeout": ConsumeBatch(t.Context(), Config{}, []string{"orders", "mails"}, BatchConfig{Timeout: 12 * time.Hour}, fine),
-		"BatchConfig.Size":    ConsumeBatch(t.Context(), Config{}, []string{"orders"}, BatchConfig{Size: DefaultMaxInFlight + 1}, fine),
+		"Marshaler NackDelay queues handler BatchConfig.Timeout BatchConfig.Size": ConsumeBatch(t.Context(), Config{MaxInFlight: 5, Marshaler: DefaultMarshaler{}, NackDelay: 1}, nil, redeliver.BatchConfig{Size: 6, Timeout: -5}, nil),
+		"BatchConfig.Timeout": ConsumeBatch(t.Context(), Config{}, []string{"orders", "mails"}, redeliver.BatchConfig{Timeout: 12 * time.Hour}, fine),
+		"BatchConfig.Size":    ConsumeBatch(t.Context(), Config{}, []string{"orders"}, redeliver.BatchConfig{Size: DefaultMaxInFlight + 1}, fine),
 	} {
 		refused, ok := errors.AsType[*redeliver.ConfigError](err)
 		if !ok {
@@ -154,7 +154,7 @@ func TestABatchTimeoutThatOutlivesItsMessagesIsRefused(t *testing.T) {
 		"with the handler's time": {"orders", "1209600", redeliver.Policy{Timeout: 2 * time.Hour}, 10 * time.Hour, true},
 		"with immediate retries":  {"orders", "1209600", redeliver.Policy{Timeout: 2 * time.Hour, Immediate: 1}, 5 * time.Hour, true},
 		"the most":                {"orders", "1209600", redeliver.Policy{Timeout: 2 * time.Hour}, 10*time.Hour - time.Second, false},
-		"no wait":                 {"orders", "1209600", redeliver.Policy{Timeout: 12 * time.Hour}, NoWait, false},
+		"no wait":                 {"orders", "1209600", redeliver.Policy{Timeout: 12 * time.Hour}, redeliver.NoWait, false},
 		"the retention":           {"orders", "3600", redeliver.Policy{Timeout: time.Minute}, time.Hour, true},
 		"within the retention":    {"orders", "3600", redeliver.Policy{Timeout: time.Minute}, 50 * time.Minute, false},
 		"a wait of the group":     {"orders.fifo", "1209600", steps(1, 11*time.Hour), time.Hour, true},
@@ -163,7 +163,7 @@ func TestABatchTimeoutThatOutlivesItsMessagesIsRefused(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				b.Create(c.queue, "MessageRetentionPeriod", c.retention)
 				config := Config{Policy: c.policy, Sink: b}
-				batch := BatchConfig{Size: 10, Timeout: c.timeout}
+				batch := redeliver.BatchConfig{Size: 10, Timeout: c.timeout}
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()
 				err := ConsumeBatch(ctx, b.config(config), []string{c.queue}, batch, func(context.Context, *Batch) error { return nil })

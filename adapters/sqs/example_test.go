@@ -8,6 +8,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs"
 )
 
@@ -33,7 +34,7 @@ func ExampleConsume() {
 func ExampleConsumeBatch() {
 	ctx, stop := context.WithCancel(context.Background())
 	cfg := sqs.ServerWith("4711", "4712", "no order")
-	err := sqs.ConsumeBatch(ctx, cfg, []string{"orders"}, sqs.BatchConfig{Size: 3, Timeout: time.Minute},
+	err := sqs.ConsumeBatch(ctx, cfg, []string{"orders"}, redeliver.BatchConfig{Size: 3, Timeout: time.Minute},
 		func(_ context.Context, b *sqs.Batch) error {
 			defer stop()
 			for _, m := range b.Messages {

@@ -42,7 +42,7 @@ func main() {
 	}
 	router, err := message.NewRouter(message.RouterConfig{}, nil)
 	check(err)
-	batch, err := middleware.Batch(middleware.BatchConfig{Timeout: time.Second}, index)
+	batch, err := middleware.Batch(redeliver.BatchConfig{Timeout: time.Second}, index)
 	check(err)
 	router.AddMiddleware(middleware.Retry())
 	router.AddConsumerHandler("index", "documents", search.Subscriber(), batch)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 )
 
@@ -24,7 +25,7 @@ func main() {
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	client, err := sarama.NewClient(os.Args[2:], config)
 	check(err)
-	check(kafka.ConsumeBatch(ctx, client, kafka.Config{Group: "search"}, os.Args[1:2], kafka.BatchConfig{Size: 10, Timeout: time.Second}, index))
+	check(kafka.ConsumeBatch(ctx, client, kafka.Config{Group: "search"}, os.Args[1:2], redeliver.BatchConfig{Size: 10, Timeout: time.Second}, index))
 	check(client.Close())
 }
 

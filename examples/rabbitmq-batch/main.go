@@ -12,13 +12,14 @@ import (
 	"os/signal"
 	"time"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	check(amqp.ConsumeBatch(ctx, amqp.Config{URLs: os.Args[2:]}, os.Args[1:2], amqp.BatchConfig{Size: 10, Timeout: time.Second}, index))
+	check(amqp.ConsumeBatch(ctx, amqp.Config{URLs: os.Args[2:]}, os.Args[1:2], redeliver.BatchConfig{Size: 10, Timeout: time.Second}, index))
 }
 
 func index(_ context.Context, b *amqp.Batch) error {

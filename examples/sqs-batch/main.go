@@ -14,6 +14,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/config"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs"
 )
 
@@ -22,7 +23,7 @@ func main() {
 	defer stop()
 	cfg, err := config.LoadDefaultConfig(ctx)
 	check(err)
-	check(sqs.ConsumeBatch(ctx, sqs.Config{AWS: &cfg}, os.Args[1:2], sqs.BatchConfig{Size: 10, Timeout: time.Second}, index))
+	check(sqs.ConsumeBatch(ctx, sqs.Config{AWS: &cfg}, os.Args[1:2], redeliver.BatchConfig{Size: 10, Timeout: time.Second}, index))
 }
 
 func index(_ context.Context, b *sqs.Batch) error {

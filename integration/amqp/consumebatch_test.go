@@ -17,7 +17,7 @@ import (
 )
 
 // consumeBatch opens a service that handles batches in the client's own form.
-func (h *harness) consumeBatch(t testing.TB, cfg adaptertest.Config, bc amqp.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
+func (h *harness) consumeBatch(t testing.TB, cfg adaptertest.Config, bc redeliver.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
 	if cfg.Policy.Order == redeliver.OrderBlocking || cfg.Policy.Order == redeliver.OrderThroughRetries {
 		h.oneAtATime(t, cfg.Group)
 	}
@@ -65,7 +65,7 @@ func TestConsumeBatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan error, 1)
 	go func() {
-		over <- amqp.ConsumeBatch(ctx, l.cfg, []string{l.queue}, amqp.BatchConfig{Size: len(all), Timeout: 300 * time.Millisecond}, func(_ context.Context, b *amqp.Batch) error {
+		over <- amqp.ConsumeBatch(ctx, l.cfg, []string{l.queue}, redeliver.BatchConfig{Size: len(all), Timeout: 300 * time.Millisecond}, func(_ context.Context, b *amqp.Batch) error {
 			if b.Origin != l.queue || b.Group != l.queue {
 				t.Errorf("a batch of %s for %s", b.Origin, b.Group)
 			}
@@ -110,7 +110,7 @@ func TestConsumeBatch(t *testing.T) {
 // batch ever ran, and its messages came again each time.
 func TestABatchThatMayWaitForTheConsumerTimeoutIsRefused(t *testing.T) {
 	t.Parallel()
-	batch := amqp.BatchConfig{Size: 10, Timeout: 100 * time.Second}
+	batch := redeliver.BatchConfig{Size: 10, Timeout: 100 * time.Second}
 	l := newFixture(t, brokers.RequireRabbitMQ(t), func(l *fixture) {
 		l.cfg.ConsumerTimeout, l.cfg.Policy.Timeout = 20*time.Second, 5*time.Second
 	})

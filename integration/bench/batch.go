@@ -9,6 +9,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/middleware"
 )
 
@@ -96,7 +97,7 @@ func (h *handling) handler() (message.NoPublishHandlerFunc, error) {
 	if b.Size == 0 {
 		return h.handle, nil
 	}
-	batch, err := middleware.Batch(middleware.BatchConfig{Size: b.Size, Timeout: b.Timeout}, h.handleBatch)
+	batch, err := middleware.Batch(redeliver.BatchConfig{Size: b.Size, Timeout: b.Timeout}, h.handleBatch)
 	if h.full == nil || err != nil {
 		return batch, err
 	}

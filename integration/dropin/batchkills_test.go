@@ -121,7 +121,7 @@ func TestBatchService(t *testing.T) {
 		client, err := sarama.NewClient(s.Addrs, kafkaClientConfig())
 		must(t, err)
 		defer client.Close()
-		batch := kafka.BatchConfig{Size: batchSize, Timeout: 200 * time.Millisecond, Concurrency: s.Concurrency}
+		batch := redeliver.BatchConfig{Size: batchSize, Timeout: 200 * time.Millisecond, Concurrency: s.Concurrency}
 		must(t, kafka.ConsumeBatch(ctx, client, kafka.Config{Group: s.Topic, Policy: s.policy()}, []string{s.Topic}, batch, func(_ context.Context, b *kafka.Batch) error {
 			var all []batchMember
 			for _, m := range b.Messages {
@@ -130,7 +130,7 @@ func TestBatchService(t *testing.T) {
 			return s.handle(log, all)
 		}))
 	case "rabbitmq":
-		batch := amqp.BatchConfig{Size: batchSize, Timeout: 200 * time.Millisecond, Concurrency: s.Concurrency}
+		batch := redeliver.BatchConfig{Size: batchSize, Timeout: 200 * time.Millisecond, Concurrency: s.Concurrency}
 		cfg := amqp.Config{URLs: []string{s.URL}, Policy: s.policy(), Key: amqp.KeyHeader("key")}
 		must(t, amqp.ConsumeBatch(ctx, cfg, []string{s.Topic}, batch, func(_ context.Context, b *amqp.Batch) error {
 			var all []batchMember
@@ -140,7 +140,7 @@ func TestBatchService(t *testing.T) {
 			return s.handle(log, all)
 		}))
 	default:
-		batch := sqs.BatchConfig{Size: batchSize, Timeout: 200 * time.Millisecond, Concurrency: s.Concurrency}
+		batch := redeliver.BatchConfig{Size: batchSize, Timeout: 200 * time.Millisecond, Concurrency: s.Concurrency}
 		must(t, sqs.ConsumeBatch(ctx, s.sqs(), []string{s.Topic}, batch, func(_ context.Context, b *sqs.Batch) error {
 			var all []batchMember
 			for _, m := range b.Messages {

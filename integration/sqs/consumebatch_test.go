@@ -20,7 +20,7 @@ import (
 )
 
 // consumeBatch opens a service that handles batches in SQS's own form.
-func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc sqs.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
+func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc redeliver.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
 	w := newCuttableTransport(h)
 	own := anyAWS()
 	own.HTTPClient = &http.Client{Transport: w}
@@ -78,7 +78,7 @@ func TestConsumeBatch(t *testing.T) {
 				}),
 			}
 			go func() {
-				done <- sqs.ConsumeBatch(ctx, cfg, []string{queue}, sqs.BatchConfig{Size: 10, Timeout: 200 * time.Millisecond}, func(_ context.Context, b *sqs.Batch) error {
+				done <- sqs.ConsumeBatch(ctx, cfg, []string{queue}, redeliver.BatchConfig{Size: 10, Timeout: 200 * time.Millisecond}, func(_ context.Context, b *sqs.Batch) error {
 					mu.Lock()
 					defer mu.Unlock()
 					largest = max(largest, len(b.Messages))

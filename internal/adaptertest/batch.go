@@ -45,7 +45,7 @@ type batchProcess struct {
 
 // startBatch starts a process of the first group with a batch handler. In the journal each of its attempts ends when it
 // begins: an answer takes effect before the function returns.
-func (b *fixture) startBatch(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batchProcess {
+func (b *fixture) startBatch(cfg Config, bc redeliver.BatchConfig, fn BatchFunc) *batchProcess {
 	b.Helper()
 	p := &batchProcess{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
 	if b.native {
@@ -69,7 +69,7 @@ func (b *fixture) startBatch(cfg Config, bc middleware.BatchConfig, fn BatchFunc
 }
 
 // startGathering is startBatch, but records arrivals also in the broker's own form, where Policy.Invalid sees them.
-func (b *fixture) startGathering(cfg Config, bc middleware.BatchConfig, fn BatchFunc) *batchProcess {
+func (b *fixture) startGathering(cfg Config, bc redeliver.BatchConfig, fn BatchFunc) *batchProcess {
 	b.Helper()
 	if !b.native {
 		return b.startBatch(cfg, bc, fn)
@@ -130,7 +130,7 @@ func answersPerMessage(b *fixture) {
 	p := quickPolicy(3)
 	p.Levels = []time.Duration{100 * time.Millisecond, delay}
 	ids := []string{"declined", "fine", "later", "permanent", "rejected", "twice"}
-	proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: len(ids), Timeout: 300 * time.Millisecond},
+	proc := b.startBatch(Config{Policy: p}, redeliver.BatchConfig{Size: len(ids), Timeout: 300 * time.Millisecond},
 		func(_ context.Context, mb *Batch) error {
 			for _, m := range mb.Messages {
 				switch st := m.State(); {
@@ -177,7 +177,7 @@ func answersPerMessage(b *fixture) {
 func fullAtOnce(b *fixture) {
 	const size = 5
 	_, ids := numberedMessages(3 * size)
-	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: neverReached}, ackAll)
+	p := b.startBatch(Config{Policy: quickPolicy(1)}, redeliver.BatchConfig{Size: size, Timeout: neverReached}, ackAll)
 	b.handled(ids...) // at once: not after the Timeout of an hour
 	for _, ran := range p.ranBatches() {
 		if len(ran) != size {
@@ -194,7 +194,7 @@ func partialAtTimeout(b *fixture) {
 		minWait = 200 * time.Millisecond // see maxSourceIdle in package engine
 	}
 	_, ids := numberedMessages(size - 1)
-	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: timeout}, ackAll)
+	p := b.startBatch(Config{Policy: quickPolicy(1)}, redeliver.BatchConfig{Size: size, Timeout: timeout}, ackAll)
 	begun := time.Now()
 	b.handled(ids...)
 	for _, a := range b.all() {
@@ -214,7 +214,7 @@ func keepsKeys(b *fixture) {
 	const keys, each, size = 2, 6, 6
 	msgs, ids := inTurn(keys, each)
 	b.put(msgs...)
-	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: neverReached}, ackAll)
+	p := b.startBatch(Config{Policy: quickPolicy(1)}, redeliver.BatchConfig{Size: size, Timeout: neverReached}, ackAll)
 	b.awaitEnds(ids...)
 	last := make(map[string]string)
 	for _, ran := range p.ranBatches() { // its ids are sorted
@@ -244,7 +244,7 @@ func noDuplicates(b *fixture) {
 	}
 	var mu sync.Mutex
 	runs := make(map[string]int)
-	b.startBatch(Config{Policy: quickPolicy(3)}, middleware.BatchConfig{Size: pairs, Timeout: 100 * time.Millisecond, Dedup: dedup}, func(_ context.Context, mb *Batch) error {
+	b.startBatch(Config{Policy: quickPolicy(3)}, redeliver.BatchConfig{Size: pairs, Timeout: 100 * time.Millisecond, Dedup: dedup}, func(_ context.Context, mb *Batch) error {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, m := range mb.Messages {
@@ -278,11 +278,11 @@ func aboveMaxInFlight(b *fixture) {
 	const bound = 3
 	msgs, ids := numberedMessages(bound)
 	b.put(msgs...)
-	b.checkRefused(Config{Policy: quickPolicy(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound + 1, Timeout: 100 * time.Millisecond})
+	b.checkRefused(Config{Policy: quickPolicy(1), MaxInFlight: bound}, redeliver.BatchConfig{Size: bound + 1, Timeout: 100 * time.Millisecond})
 	if n := len(b.all()); n > 0 {
 		b.Errorf("%d messages ran in batches that can never be full", n)
 	}
-	b.startBatch(Config{Policy: quickPolicy(1), MaxInFlight: bound}, middleware.BatchConfig{Size: bound, Timeout: neverReached}, ackAll)
+	b.startBatch(Config{Policy: quickPolicy(1), MaxInFlight: bound}, redeliver.BatchConfig{Size: bound, Timeout: neverReached}, ackAll)
 	b.awaitEnds(ids...)
 	if b.h.Features.KeepsAttempts {
 		for _, id := range ids {
@@ -294,7 +294,7 @@ func aboveMaxInFlight(b *fixture) {
 
 // checkRefused checks that a process with these batches handles nothing and reports why, at its start or when
 // messages come.
-func (b *fixture) checkRefused(cfg Config, bc middleware.BatchConfig) {
+func (b *fixture) checkRefused(cfg Config, bc redeliver.BatchConfig) {
 	b.Helper()
 	if b.native {
 		run, _ := b.h.ConsumeBatch(b.T, b.config(b.group, cfg, redeliver.SinkFunc(func(redeliver.Event) {})), bc, ackAll)

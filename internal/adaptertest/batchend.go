@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/middleware"
 )
 
 // batchEnds tests batches whose function, service or process ends abnormally.
@@ -31,7 +30,7 @@ func batchEnds() []test {
 func flushed(b *fixture) {
 	const n = 3
 	msgs, ids := numberedMessages(n)
-	p := b.startGathering(Config{Policy: quickPolicy(1), DrainTimeout: Timeout / 3}, middleware.BatchConfig{Size: 10, Timeout: neverReached}, ackAll)
+	p := b.startGathering(Config{Policy: quickPolicy(1), DrainTimeout: Timeout / 3}, redeliver.BatchConfig{Size: 10, Timeout: neverReached}, ackAll)
 	b.put(msgs...)
 	p.awaitGathered(n)
 	if n := len(b.all()); n > 0 {
@@ -43,7 +42,7 @@ func flushed(b *fixture) {
 
 // lostWhileGathering ends the drain timeout while one batch runs and a message waits for the next.
 func lostWhileGathering(b *fixture) {
-	p := b.startGathering(Config{Policy: quickPolicy(1), DrainTimeout: 300 * time.Millisecond}, middleware.BatchConfig{Size: 2, Timeout: neverReached},
+	p := b.startGathering(Config{Policy: quickPolicy(1), DrainTimeout: 300 * time.Millisecond}, redeliver.BatchConfig{Size: 2, Timeout: neverReached},
 		func(ctx context.Context, _ *Batch) error {
 			b.hold(ctx.Done()) // this process loses all its messages
 			return errHandler
@@ -71,7 +70,7 @@ func stuckBatch(b *fixture) {
 	p.Timeout = 2 * time.Second // only the hanging one waits that long
 	var calls atomic.Int64
 	var unacked string // the message that the first function has not acked
-	proc := b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: neverReached}, func(_ context.Context, mb *Batch) error {
+	proc := b.startBatch(Config{Policy: p}, redeliver.BatchConfig{Size: 2, Timeout: neverReached}, func(_ context.Context, mb *Batch) error {
 		if calls.Add(1) > 1 {
 			return nil
 		}
@@ -102,14 +101,14 @@ func stuckBatch(b *fixture) {
 func killedBatch(b *fixture) {
 	const size = 4
 	msgs, ids := numberedMessages(size)
-	p := b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: neverReached}, func(context.Context, *Batch) error {
+	p := b.startBatch(Config{Policy: quickPolicy(1)}, redeliver.BatchConfig{Size: size, Timeout: neverReached}, func(context.Context, *Batch) error {
 		<-b.Context().Done()
 		return nil
 	})
 	b.put(msgs...)
 	b.await("the batch runs", func() bool { return len(b.all()) == size })
 	p.kill()
-	b.startBatch(Config{Policy: quickPolicy(1)}, middleware.BatchConfig{Size: size, Timeout: 200 * time.Millisecond}, ackAll)
+	b.startBatch(Config{Policy: quickPolicy(1)}, redeliver.BatchConfig{Size: size, Timeout: 200 * time.Millisecond}, ackAll)
 	b.awaitEnds(ids...)
 	for _, id := range ids {
 		if got := numbers(b.ran(id)); !slices.Equal(got, []int{1, 1}) {
@@ -128,7 +127,7 @@ func suspectsAlone(b *fixture) {
 	b.put(namedMessages(ids...)...)
 	var proc *batchProcess
 	b.killUntilDeadLettered(4, ids, func() *process {
-		proc = b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: len(ids), Timeout: 200 * time.Millisecond},
+		proc = b.startBatch(Config{Policy: p}, redeliver.BatchConfig{Size: len(ids), Timeout: 200 * time.Millisecond},
 			func(_ context.Context, mb *Batch) error {
 				if mb.Messages[0].State().ID == "killer" { // they are sorted
 					<-b.Context().Done()
@@ -151,7 +150,7 @@ func suspectsAlone(b *fixture) {
 func extendedBatch(b *fixture) {
 	p, takes := extendingPolicy()
 	var runs atomic.Int32
-	b.startBatch(Config{Policy: p}, middleware.BatchConfig{Size: 2, Timeout: neverReached}, func(ctx context.Context, mb *Batch) error {
+	b.startBatch(Config{Policy: p}, redeliver.BatchConfig{Size: 2, Timeout: neverReached}, func(ctx context.Context, mb *Batch) error {
 		if runs.Add(1) == 2 {
 			ctx = mb.Messages[len(mb.Messages)-1].Context()
 		}

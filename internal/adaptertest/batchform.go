@@ -59,7 +59,7 @@ func inBothForms(tests []test) []test {
 }
 
 // consume starts a process that handles batches in the broker's own form.
-func (p *process) consume(group string, cfg Config, bc middleware.BatchConfig, fn BatchFunc) {
+func (p *process) consume(group string, cfg Config, bc redeliver.BatchConfig, fn BatchFunc) {
 	b := p.b
 	run, kill := b.h.ConsumeBatch(b.T, b.config(group, cfg, p), bc, fn)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/middleware"
 )
 
 // batchOrders tests batches that have several messages of a key, in every order that the broker has.
@@ -90,13 +89,13 @@ func (o batchOrder) waitsForFailed(b *fixture) bool {
 	return o.order != redeliver.OrderFirstAttempts || !b.h.Features.KeepsAttempts
 }
 
-func (o batchOrder) config() (Config, middleware.BatchConfig) {
+func (o batchOrder) config() (Config, redeliver.BatchConfig) {
 	p := quickPolicy(batchOrderRetries)
 	p.Order = o.order
 	if o.order == redeliver.OrderBlocking {
 		p.Levels = nil
 	}
-	return Config{Policy: p}, middleware.BatchConfig{Size: 6, Timeout: 100 * time.Millisecond}
+	return Config{Policy: p}, redeliver.BatchConfig{Size: 6, Timeout: 100 * time.Millisecond}
 }
 
 // messages returns messages of three keys, or of one if all messages wait for each other.

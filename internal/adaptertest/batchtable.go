@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/middleware"
 )
 
 // BatchTable shows which answer counts in a batch of two messages. docs/reference/batching.md links to it.
@@ -163,7 +162,7 @@ func runRows(b *fixture, name string, rows []BatchRow, timeout time.Duration) {
 	var ids []string // of its messages
 	var duplicated bool
 	var late chan struct{}
-	p := b.startBatch(Config{Policy: policy}, middleware.BatchConfig{Size: 2}, func(ctx context.Context, mb *Batch) error {
+	p := b.startBatch(Config{Policy: policy}, redeliver.BatchConfig{Size: 2}, func(ctx context.Context, mb *Batch) error {
 		var fresh []string
 		for _, m := range mb.Messages {
 			if st := m.State(); st.Attempts == 0 {

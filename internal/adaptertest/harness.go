@@ -18,7 +18,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/middleware"
 )
 
 // Harness is an adapter and its broker, as the kit uses them. Every function may be called by many tests at once, and
@@ -60,7 +59,7 @@ type Harness struct {
 	Open func(t testing.TB, cfg Config) (Service, error)
 	// ConsumeBatch makes a service that handles batches in the broker's own form, without Watermill. run runs it
 	// until its context ends; kill is as [Service].Kill. Nil means that there is no such form.
-	ConsumeBatch func(t testing.TB, cfg Config, bc middleware.BatchConfig, fn BatchFunc) (run func(context.Context) error, kill func())
+	ConsumeBatch func(t testing.TB, cfg Config, bc redeliver.BatchConfig, fn BatchFunc) (run func(context.Context) error, kill func())
 	// Put writes messages to an origin, for all its groups, in order. They have
 	// no OwnHeaders.
 	Put func(t testing.TB, origin string, msgs ...Message)

@@ -78,7 +78,7 @@ func settledBatchesAreFreed(b *fixture) {
 	var c memoryCount
 	policy := quickPolicy(1)
 	policy.Timeout = time.Minute
-	b.startBatch(Config{Policy: policy}, middleware.BatchConfig{Size: 10, Timeout: 50 * time.Millisecond}, func(_ context.Context, mb *Batch) error {
+	b.startBatch(Config{Policy: policy}, redeliver.BatchConfig{Size: 10, Timeout: 50 * time.Millisecond}, func(_ context.Context, mb *Batch) error {
 		for _, m := range mb.Messages {
 			c.add(m)
 		}

@@ -24,7 +24,7 @@ type batchRecorder struct {
 	all []string
 }
 
-func (bs *batchRecorder) options(c engine.BatchConfig, fn func(b *engine.Batch, all members) error) engine.Options[*record] {
+func (bs *batchRecorder) options(c redeliver.BatchConfig, fn func(b *engine.Batch, all members) error) engine.Options[*record] {
 	return engine.Options[*record]{BatchConfig: c.WithDefaults(), Batch: func(b *engine.Batch, all members) error {
 		var ids []string
 		for _, m := range all {
@@ -59,20 +59,20 @@ func TestABatchIsFullBySizeOrBytes(t *testing.T) {
 		want  []string // the batches that have run since
 	}
 	for name, c := range map[string]struct {
-		config engine.BatchConfig
+		config redeliver.BatchConfig
 		steps  []step
 	}{
-		"suspects": {engine.BatchConfig{Size: 3, Timeout: time.Minute}, []step{
+		"suspects": {redeliver.BatchConfig{Size: 3, Timeout: time.Minute}, []step{
 			{0, "a", nil}, {0, "suspect", []string{"suspect"}}, {0, "suspect 2", []string{"suspect 2"}},
 			{0, "b", nil}, {0, "c", []string{"a b c"}}, {0, "d", nil}, {0, "e", nil},
 			{59 * time.Second, "suspect 3", []string{"suspect 3"}}, {2 * time.Second, "suspect 4", []string{"d e", "suspect 4"}},
 		}},
-		"bytes": {engine.BatchConfig{Size: 9, Bytes: 6, Timeout: time.Hour}, []step{
+		"bytes": {redeliver.BatchConfig{Size: 9, Bytes: 6, Timeout: time.Hour}, []step{
 			{0, "abc", nil}, {0, "def", []string{"abc def"}}, // just as many
 			{0, "ab", nil}, {0, "cd", nil}, {0, "efg", []string{"ab cd"}}, // more: the last one is the next batch's
 			{0, "hij", []string{"efg hij"}}, {0, "much too long", []string{"much too long"}},
 		}},
-		"no wait": {engine.BatchConfig{Size: 9, Timeout: engine.NoWait}, []step{{0, "a", []string{"a"}}, {0, "b", []string{"b"}}}},
+		"no wait": {redeliver.BatchConfig{Size: 9, Timeout: redeliver.NoWait}, []step{{0, "a", []string{"a"}}, {0, "b", []string{"b"}}}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			j, bs := newJournal(hourly()), &batchRecorder{}
@@ -95,7 +95,7 @@ func TestABatchDoesNotWaitWhileASuspectWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(hourly()), &batchRecorder{}
 		j.sub.Turn = engine.NewTurn()
-		j.start(t, bs.options(engine.BatchConfig{Size: 3, Timeout: time.Hour}, nil))
+		j.start(t, bs.options(redeliver.BatchConfig{Size: 3, Timeout: time.Hour}, nil))
 		j.in <- &record{id: "a"}
 		if got := bs.take(); got != nil {
 			t.Fatalf("batches %q ran before the suspect came", got)
@@ -119,7 +119,7 @@ func TestAnImmediateRetryJoinsASmallerBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{Immediate: 1, Timeout: time.Minute}), &batchRecorder{}
 		var first *engine.BatchMember[*record]
-		j.start(t, bs.options(engine.BatchConfig{Size: 2}, func(_ *engine.Batch, all members) error {
+		j.start(t, bs.options(redeliver.BatchConfig{Size: 2}, func(_ *engine.Batch, all members) error {
 			for _, m := range all {
 				switch {
 				case m.Record.id != "b":
@@ -155,7 +155,7 @@ func TestAnInvalidMessageIsInNoBatch(t *testing.T) {
 			}
 			return nil
 		}}), &batchRecorder{}
-		j.start(t, bs.options(engine.BatchConfig{Size: 2}, nil))
+		j.start(t, bs.options(redeliver.BatchConfig{Size: 2}, nil))
 		for _, id := range []string{"old", "odd", "fine", "too"} {
 			j.in <- &record{id: id, body: []byte(id)}
 			synctest.Wait()
@@ -181,7 +181,7 @@ func TestABatchFailsIfItsFunctionDoesNotReturn(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			j, bs := newJournal(hourly()), &batchRecorder{}
-			j.start(t, bs.options(engine.BatchConfig{Size: 1}, func(*engine.Batch, members) error { end(); return nil }))
+			j.start(t, bs.options(redeliver.BatchConfig{Size: 1}, func(*engine.Batch, members) error { end(); return nil }))
 			j.publish("a", "b")
 			synctest.Wait()
 			if wrote := j.written(); len(wrote) != 2 || !strings.Contains(wrote[0].Error, want) { // and the next one runs
@@ -197,7 +197,7 @@ func TestABatchThatTimesOutAfterAckAllIsAcked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(24 * time.Hour)}), &batchRecorder{}
 		release := make(chan struct{})
-		j.start(t, bs.options(engine.BatchConfig{Size: 2}, func(b *engine.Batch, all members) error {
+		j.start(t, bs.options(redeliver.BatchConfig{Size: 2}, func(b *engine.Batch, all members) error {
 			if all[0].Record.id != "a" {
 				return nil
 			}
@@ -239,7 +239,7 @@ func TestABatchThatTimesOutInBlockingOrderRunsAgainInPlace(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{Timeout: time.Minute, Backoff: redeliver.Fixed(20 * time.Second)}), &batchRecorder{}
 		j.sub.KeepsPlace = true
 		var began []time.Duration
-		j.start(t, bs.options(engine.BatchConfig{Size: 1}, func(b *engine.Batch, _ members) error {
+		j.start(t, bs.options(redeliver.BatchConfig{Size: 1}, func(b *engine.Batch, _ members) error {
 			if began = append(began, time.Since(j.begun)); len(began) > 1 {
 				return nil
 			}
@@ -269,7 +269,7 @@ func TestALostMessageInNoBatchHadNoAttempt(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			j, bs := newJournal(hourly()), &batchRecorder{}
-			j.start(t, bs.options(engine.BatchConfig{Size: 2, Timeout: time.Hour}, nil))
+			j.start(t, bs.options(redeliver.BatchConfig{Size: 2, Timeout: time.Hour}, nil))
 			j.publish("a")
 			synctest.Wait()
 			lose(j)
@@ -291,7 +291,7 @@ func TestABatchEndsWithTheLastOfItsLanes(t *testing.T) {
 		one, bs := newJournal(hourly()), &batchRecorder{}
 		two := &journal{broker: newBroker(hourly())}
 		var cause error
-		opt := bs.options(engine.BatchConfig{Size: 5}, func(b *engine.Batch, _ members) error {
+		opt := bs.options(redeliver.BatchConfig{Size: 5}, func(b *engine.Batch, _ members) error {
 			<-b.Done()
 			cause = context.Cause(b)
 			return b.Err()

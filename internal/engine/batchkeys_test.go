@@ -22,7 +22,7 @@ type batchModel struct {
 	ordered bool // later messages of a key wait for one that has failed
 	own     bool // each message has an answer of its own; otherwise the function returns one error
 	policy  redeliver.Policy
-	config  engine.BatchConfig
+	config  redeliver.BatchConfig
 
 	mu      sync.Mutex
 	bad     map[string]int // how often a message fails; a hundred times is always
@@ -214,7 +214,7 @@ func runBatchModel(t *testing.T, seed uint64) {
 	m := &batchModel{
 		t: t, rand: r, ordered: r.IntN(2) == 0, own: r.IntN(2) == 0,
 		policy: redeliver.Policy{MaxRetries: r.IntN(4), Backoff: redeliver.Fixed(time.Second), Timeout: 10 * time.Second},
-		config: engine.BatchConfig{Size: 1 + r.IntN(12), Timeout: time.Duration(1+r.IntN(200)) * time.Millisecond, Concurrency: 1 + r.IntN(4)},
+		config: redeliver.BatchConfig{Size: 1 + r.IntN(12), Timeout: time.Duration(1+r.IntN(200)) * time.Millisecond, Concurrency: 1 + r.IntN(4)},
 		bad:    map[string]int{}, hangs: map[string]bool{}, running: map[string]int{}, runs: map[string]int{}, began: map[string][]string{}, sizes: map[string][]int{},
 	}
 	if m.policy.MaxRetries == 0 {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/redeliver/redeliver"
 )
 
 // maxLeaveDelay is how long a message whose context has ended may stay in the queue. It would be expensive to watch each
@@ -28,7 +30,7 @@ type BatchCall func(b *Batch, all []*Batched) error
 // Batches is the queue in which messages of one subscription wait for their batch. The messages of a batch are taken from it only
 // when the batch runs. No two batches that run have messages of one key.
 type Batches struct {
-	config  BatchConfig
+	config  redeliver.BatchConfig
 	call    BatchCall
 	sub     *Subscription // nil for messages of other subscribers
 	ordered bool          // messages wait for an earlier one of their key that has failed
@@ -52,7 +54,7 @@ type batchGroup struct {
 
 // NewBatches makes the queue of a subscription; sub is nil for messages of other subscribers. config has its defaults and was
 // checked.
-func NewBatches(config BatchConfig, sub *Subscription, call BatchCall) *Batches {
+func NewBatches(config redeliver.BatchConfig, sub *Subscription, call BatchCall) *Batches {
 	q := &Batches{config: config, call: call, sub: sub, busy: make(map[uint64]int), latest: make(map[uint64]*Batched)}
 	if sub != nil {
 		q.ordered = sub.WaitsForFailed()
@@ -154,7 +156,7 @@ func (q *Batches) startLocked(now time.Duration) {
 		if wait < 0 {
 			wait = maxLeaveDelay
 		}
-		if q.config.Timeout != NoWait {
+		if q.config.Timeout != redeliver.NoWait {
 			wait = min(wait, max(q.config.Timeout, minTick))
 			if left := q.endLocked(g.waiting.Peek()) - now; left > 0 { // otherwise the end of a running batch starts the next
 				wait = min(wait, left)
@@ -186,7 +188,7 @@ func (q *Batches) isReadyLocked(g *batchGroup, now time.Duration, waitsForMore b
 	if g.waiting.Empty() {
 		return 0, false
 	}
-	isDue := func(m *Batched) bool { return q.config.Timeout == NoWait || now >= q.endLocked(m) }
+	isDue := func(m *Batched) bool { return q.config.Timeout == redeliver.NoWait || now >= q.endLocked(m) }
 	hasBytes := func(n int) bool { return q.config.Bytes > 0 && n >= q.config.Bytes }
 	if waitsForMore && g.waiting.Len() < g.size && !hasBytes(g.bytes) && !isDue(g.waiting.Peek()) {
 		return 0, false

@@ -68,6 +68,14 @@ func (m *Batched) RestartClock() {
 // Delivery returns the attempt at the message, or nil for a message of another subscriber.
 func (m *Batched) Delivery() *Delivery { return m.d }
 
+// Message implements [redeliver.BatchedMessage].
+func (m *Batched) Message() redeliver.Message {
+	if m.d == nil {
+		return redeliver.Message{}
+	}
+	return redeliver.Message{State: m.d.State(), Headers: m.d.Headers(), Key: m.d.Key(), Body: m.d.Body()}
+}
+
 // OnEnd makes f the function that is called, once, before the source gets the message's answer. handled reports whether the batch
 // function has handled the message. It is false if its answer is ignored because an earlier message of its key failed. OnEnd must be
 // called before the message has an answer.
@@ -215,9 +223,9 @@ func (m *Batched) reportLate(err error) {
 	if m.d == nil || m.d.sub.Sink == nil {
 		return
 	}
-	why := ErrBatchEnded
+	why := redeliver.ErrBatchEnded
 	if err != nil {
-		why = fmt.Errorf("%w: %w", ErrBatchEnded, err)
+		why = fmt.Errorf("%w: %w", redeliver.ErrBatchEnded, err)
 	}
 	m.d.sub.emitStuck(0, func(n int64) redeliver.Event {
 		return redeliver.LateAnswer{State: m.d.State(), Err: why, Stuck: n}
@@ -281,9 +289,9 @@ func (m *Batched) checkExpired() error {
 
 func retryAsked(delay []time.Duration) error {
 	if len(delay) == 0 {
-		return ErrRetryRequested
+		return redeliver.ErrRetryRequested
 	}
-	return redeliver.RetryAfter(ErrRetryRequested, delay[0])
+	return redeliver.RetryAfter(redeliver.ErrRetryRequested, delay[0])
 }
 
 // Batch is one call of a batch function, and the context of that call. The context ends after the policy's Timeout, counted from

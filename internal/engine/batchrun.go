@@ -80,9 +80,21 @@ func (b *Batch) callAndSettle(all []*Batched) {
 // call calls the batch function with the messages that were not handled before, if there are any.
 func (b *Batch) call(all []*Batched) error {
 	if dedup := b.queue.config.Dedup; dedup != nil {
-		rest, end, err := dedup.Begin(b, all)
-		defer end()
-		if all = rest; len(all) == 0 {
+		asked := make([]redeliver.BatchedMessage, len(all))
+		for i, m := range all {
+			asked[i] = m
+		}
+		rest, end, err := dedup.Begin(b, asked)
+		if end != nil {
+			defer end()
+		}
+		all = make([]*Batched, 0, len(rest))
+		for _, one := range rest {
+			if m, ok := one.(*Batched); ok {
+				all = append(all, m)
+			}
+		}
+		if len(all) == 0 {
 			return err
 		}
 	}

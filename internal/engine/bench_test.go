@@ -119,7 +119,7 @@ func guards() map[string]redeliver.Policy {
 func TestASuccessAllocatesLittle(t *testing.T) {
 	const n, most = 20_000, 0.4
 	optionsOf := map[string]engine.Options[*record]{"records": {Handle: succeed}, "batches": {
-		BatchConfig: engine.BatchConfig{Size: 100, Timeout: time.Hour}.WithDefaults(),
+		BatchConfig: redeliver.BatchConfig{Size: 100, Timeout: time.Hour}.WithDefaults(),
 		Batch: func(_ *engine.Batch, all []*engine.BatchMember[*record]) error {
 			for _, m := range all[:len(all)/2] {
 				m.Ack() // the rest is acked by its end
@@ -173,7 +173,7 @@ func (s *keyedSource) Parse(m *driver.Message[*record]) error {
 // BenchmarkKeys measures the engine for messages that succeed and have one of a few keys. All others of a key wait meanwhile.
 func BenchmarkKeys(b *testing.B) {
 	options := map[string]engine.Options[*record]{"single": {Handle: succeed}, "batches": {
-		BatchConfig: engine.BatchConfig{Size: 100, Timeout: time.Second}.WithDefaults(),
+		BatchConfig: redeliver.BatchConfig{Size: 100, Timeout: time.Second}.WithDefaults(),
 		Batch:       func(*engine.Batch, []*engine.BatchMember[*record]) error { return nil },
 	}}
 	for kind, opt := range options {

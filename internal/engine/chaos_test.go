@@ -440,7 +440,7 @@ func (s *chaosQueue) setHandler(opt *engine.Options[*chaosMessage]) {
 		opt.Out = make(chan *message.Message)
 		go s.route(opt.Out)
 	case 4:
-		opt.BatchConfig = engine.BatchConfig{Size: 3, Timeout: 500 * time.Millisecond}.WithDefaults()
+		opt.BatchConfig = redeliver.BatchConfig{Size: 3, Timeout: 500 * time.Millisecond}.WithDefaults()
 		opt.Batch = func(b *engine.Batch, all []*engine.BatchMember[*chaosMessage]) error {
 			for _, m := range all[:len(all)/2] {
 				m.Answer([]error{nil, errors.New("no bank")}[s.random(2)])

@@ -24,7 +24,7 @@ type Options[R any] struct {
 	Handle func(ctx context.Context, record R) error
 	// Batch is a handler of many records. BatchConfig says when it runs; it has its defaults and was checked.
 	Batch       BatchFunc[R]
-	BatchConfig BatchConfig
+	BatchConfig redeliver.BatchConfig
 }
 
 // BatchFunc handles a batch of records.

@@ -483,7 +483,7 @@ func TestABatchAnswersForEachOfItsRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)})
 		var batches []string
-		opt := engine.Options[*record]{BatchConfig: engine.BatchConfig{Size: 3, Timeout: 5 * time.Second}.WithDefaults(), Batch: func(_ *engine.Batch, all []*engine.BatchMember[*record]) error {
+		opt := engine.Options[*record]{BatchConfig: redeliver.BatchConfig{Size: 3, Timeout: 5 * time.Second}.WithDefaults(), Batch: func(_ *engine.Batch, all []*engine.BatchMember[*record]) error {
 			s := ""
 			for _, m := range all {
 				s += m.Record.id

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // A message that is too old goes to the DLQ without running: a first delivery by its time in the origin or its own expiry, and a
@@ -74,7 +73,7 @@ func TestAnImmediateRetryMayExpire(t *testing.T) {
 func TestAnExpiredMessageIsInNoBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{Timeout: time.Hour}), &batchRecorder{}
-		j.start(t, bs.options(engine.BatchConfig{Size: 10, Timeout: time.Minute}, nil))
+		j.start(t, bs.options(redeliver.BatchConfig{Size: 10, Timeout: time.Minute}, nil))
 		now := time.Now()
 		j.in <- &record{id: "old", expires: now.Add(-1)}
 		j.in <- &record{id: "soon", expires: now.Add(30 * time.Second)}
@@ -97,7 +96,7 @@ func TestAnExpiredMessageIsInNoBatch(t *testing.T) {
 func TestNoBatchRunsWhenAllMessagesHaveExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, bs := newJournal(redeliver.Policy{}), &batchRecorder{}
-		j.start(t, bs.options(engine.BatchConfig{Size: 10, Timeout: time.Minute}, nil))
+		j.start(t, bs.options(redeliver.BatchConfig{Size: 10, Timeout: time.Minute}, nil))
 		j.in <- &record{id: "soon", expires: time.Now().Add(time.Second)}
 		<-time.After(time.Minute)
 		if got := bs.take(); got != nil {

@@ -118,7 +118,7 @@ func TestABatchFunctionExtendsItsBatch(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				j, bs := newJournal(extending()), &batchRecorder{}
 				var ended time.Duration
-				j.start(t, bs.options(engine.BatchConfig{Size: 3}, func(b *engine.Batch, all members) error {
+				j.start(t, bs.options(redeliver.BatchConfig{Size: 3}, func(b *engine.Batch, all members) error {
 					began := time.Now()
 					all[0].Ack()
 					if err := redeliver.Extend(of(b, all), 3*time.Minute); err != nil {

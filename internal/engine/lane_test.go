@@ -161,7 +161,7 @@ func TestASuspectThatHasItsTurnBegins(t *testing.T) {
 
 func batchOf(batches *[]string, size int) engine.Options[*record] {
 	return engine.Options[*record]{
-		BatchConfig: engine.BatchConfig{Size: size, Timeout: 5 * time.Second}.WithDefaults(),
+		BatchConfig: redeliver.BatchConfig{Size: size, Timeout: 5 * time.Second}.WithDefaults(),
 		Batch: func(_ *engine.Batch, all []*engine.BatchMember[*record]) error {
 			s := ""
 			for _, m := range all {
@@ -183,7 +183,7 @@ func TestNoBatchBeginsWhenTheDrainTimeoutIsOver(t *testing.T) {
 			var ran atomic.Int64
 			e := engine.New(engine.Options[*record]{
 				Sub: first.sub, Codec: first, Store: first,
-				BatchConfig: engine.BatchConfig{Size: size, Timeout: time.Hour}.WithDefaults(),
+				BatchConfig: redeliver.BatchConfig{Size: size, Timeout: time.Hour}.WithDefaults(),
 				Batch: func(b *engine.Batch, _ []*engine.BatchMember[*record]) error {
 					ran.Add(1)
 					<-b.Done()

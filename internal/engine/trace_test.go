@@ -167,7 +167,7 @@ func TestABatchHasOneSpan(t *testing.T) {
 		tr := trace(j, firstRun)
 		var seen string
 		j.start(t, engine.Options[*record]{
-			BatchConfig: engine.BatchConfig{Size: 2}.WithDefaults(),
+			BatchConfig: redeliver.BatchConfig{Size: 2}.WithDefaults(),
 			Batch: func(b *engine.Batch, all []*engine.BatchMember[*record]) error {
 				seen = runOf(b)
 				all[0].Ack()

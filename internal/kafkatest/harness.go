@@ -130,7 +130,7 @@ func clientConfig(dialer *killableDialer) *sarama.Config {
 	return sc
 }
 
-func (k *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc kafka.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
+func (k *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc redeliver.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
 	dialer := newKillableDialer(k.guard)
 	return func(ctx context.Context) error {
 		client, err := sarama.NewClient(k.addrs, clientConfig(dialer))

@@ -56,7 +56,7 @@ func NewShare(tb testing.TB, addrs []string) adaptertest.Harness {
 		}
 		return shareService{c, pauser, cfg.Group, func() { k.killShare(cfg.Group, dialer) }}, nil
 	}
-	h.ConsumeBatch = func(_ testing.TB, cfg adaptertest.Config, bc kafkashare.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
+	h.ConsumeBatch = func(_ testing.TB, cfg adaptertest.Config, bc redeliver.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
 		dialer := newKillableDialer(k.guard)
 		return func(ctx context.Context) error {
 			return kafkashare.ConsumeBatch(ctx, k.shareConfig(cfg, dialer), []string{cfg.Origin}, bc, func(ctx context.Context, b *kafkashare.Batch) error {

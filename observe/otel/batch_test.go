@@ -39,7 +39,7 @@ func TestABatchIsLinkedToEachOfItsMessages(t *testing.T) {
 		tr, r := newTracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "search", Tracer: tr, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(minute)}})
 		var seen []string
-		docs := c.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 3, Timeout: time.Second}, func(ctx context.Context, mb *middleware.MessageBatch) error {
+		docs := c.Handle("documents", must(middleware.Batch(redeliver.BatchConfig{Size: 3, Timeout: time.Second}, func(ctx context.Context, mb *middleware.MessageBatch) error {
 			seen = append(seen, current(ctx))
 			for _, m := range mb.Messages {
 				if m.UUID == "d-2" {
@@ -89,7 +89,7 @@ func TestTheSpanOfAStuckBatchEnds(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		tr, r := newTracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "search", Tracer: tr, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries, Timeout: minute}})
-		docs := c.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 1}, func(context.Context, *middleware.MessageBatch) error {
+		docs := c.Handle("documents", must(middleware.Batch(redeliver.BatchConfig{Size: 1}, func(context.Context, *middleware.MessageBatch) error {
 			<-time.After(time.Hour)
 			return nil
 		})))
@@ -115,7 +115,7 @@ func TestABatchThatPanicsIsRetried(t *testing.T) {
 		tr, r := newTracer(t, otel.TracerConfig{})
 		c := b.Open(redelivertest.Config{Group: "search", Tracer: tr, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(minute)}})
 		calls := 0
-		docs := c.Handle("documents", must(middleware.Batch(middleware.BatchConfig{Size: 1}, func(context.Context, *middleware.MessageBatch) error {
+		docs := c.Handle("documents", must(middleware.Batch(redeliver.BatchConfig{Size: 1}, func(context.Context, *middleware.MessageBatch) error {
 			if calls++; calls == 1 {
 				panic("no index")
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver/adapters/kafka"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/integration/worlds/live"
 	"github.com/redeliver/redeliver/integration/worlds/plan"
 )
@@ -104,7 +105,7 @@ func (s *service) consume(ctx context.Context) error {
 }
 
 func (s *service) consumeBatch(ctx context.Context) error {
-	batch := kafka.BatchConfig{Size: s.Version.BatchSize, Timeout: s.Version.BatchTimeout}
+	batch := redeliver.BatchConfig{Size: s.Version.BatchSize, Timeout: s.Version.BatchTimeout}
 	return s.withClient(func(c sarama.Client) error {
 		return kafka.ConsumeBatch(ctx, c, s.config(), s.Service.Topics, batch, func(_ context.Context, b *kafka.Batch) error {
 			return live.HandleBatch(s.Process, b.Messages, func(m *kafka.BatchMessage) string { return string(m.Key) },

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver/adapters/amqp"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/integration/methodproxy"
 	"github.com/redeliver/redeliver/integration/worlds/live"
 	"github.com/redeliver/redeliver/integration/worlds/plan"
@@ -59,7 +60,7 @@ func (s *service) consume(ctx context.Context) error {
 }
 
 func (s *service) consumeBatch(ctx context.Context) error {
-	batch := amqp.BatchConfig{Size: s.Version.BatchSize, Timeout: s.Version.BatchTimeout}
+	batch := redeliver.BatchConfig{Size: s.Version.BatchSize, Timeout: s.Version.BatchTimeout}
 	return amqp.ConsumeBatch(ctx, s.config(), s.Service.Topics, batch, func(_ context.Context, b *amqp.Batch) error {
 		return live.HandleBatch(s.Process, b.Messages, func(m *amqp.BatchMessage) string { return text(m.Headers, keyHeader) },
 			func(ctx context.Context, m *amqp.BatchMessage) error { return s.handleDelivery(ctx, &m.Delivery) })

@@ -12,6 +12,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs"
 	"github.com/redeliver/redeliver/internal/sqsfake"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/integration/worlds/live"
 	"github.com/redeliver/redeliver/integration/worlds/plan"
 )
@@ -86,7 +87,7 @@ func (s *service) consume(ctx context.Context) error {
 }
 
 func (s *service) consumeBatch(ctx context.Context) error {
-	batch := sqs.BatchConfig{Size: s.Version.BatchSize, Timeout: s.Version.BatchTimeout}
+	batch := redeliver.BatchConfig{Size: s.Version.BatchSize, Timeout: s.Version.BatchTimeout}
 	return sqs.ConsumeBatch(ctx, s.config(), s.Service.Topics, batch, func(_ context.Context, b *sqs.Batch) error {
 		return live.HandleBatch(s.Process, b.Messages, func(m *sqs.BatchMessage) string { return m.Attributes["MessageGroupId"] },
 			func(ctx context.Context, m *sqs.BatchMessage) error { return s.handleMessage(ctx, &m.Message) })

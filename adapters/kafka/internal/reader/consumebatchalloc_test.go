@@ -7,6 +7,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -19,7 +20,7 @@ func TestConsumeBatchAllocatesOnlyForTheBatch(t *testing.T) {
 		r := offlineReader(nil)
 		r.Sub.MaxInFlight, r.Sub.MaxRetriesInFlight = 2*size, 2*size
 		handled, batches := 0, 0
-		batch := engine.BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute}
+		batch := redeliver.BatchConfig{Size: size, Concurrency: 1, Timeout: time.Minute}
 		run := laneOf(t, r, engine.Options[*sarama.ConsumerMessage]{BatchConfig: batch, Batch: func(_ *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) error {
 			for i, m := range all {
 				if i%2 == 0 && !m.Ack() { // the others are done at the end

@@ -12,7 +12,6 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
 	"github.com/redeliver/redeliver/internal/brokerurl"
-	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // readRun returns the configuration of the flags. Its error has all problems.
@@ -171,7 +170,7 @@ func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
 	if f.batchBytes > maxBatchBytes {
 		bad("--batch-bytes is %d: must be at most %d, because a batch is built in memory", f.batchBytes, maxBatchBytes)
 	}
-	if f.batch == 0 && (f.batchBytes != defaultBytes || f.batchWait != engine.DefaultBatchTimeout) {
+	if f.batch == 0 && (f.batchBytes != defaultBytes || f.batchWait != redeliver.DefaultBatchTimeout) {
 		bad("--batch-wait and --batch-bytes need --batch")
 	}
 	if f.batch > 0 && f.retries != 0 {
@@ -192,9 +191,9 @@ func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
 		}
 	}
 	if f.batch > 0 {
-		c.Batch = engine.BatchConfig{Size: f.batch, Bytes: cmp.Or(f.batchBytes, defaultBytes), Timeout: f.batchWait, Concurrency: cmp.Or(f.concurrency, 1)}
+		c.Batch = redeliver.BatchConfig{Size: f.batch, Bytes: cmp.Or(f.batchBytes, defaultBytes), Timeout: f.batchWait, Concurrency: cmp.Or(f.concurrency, 1)}
 		if f.batchWait == 0 {
-			c.Batch.Timeout = engine.NoWait
+			c.Batch.Timeout = redeliver.NoWait
 		}
 		// One batch fills while the others run.
 		c.InFlight = (c.Batch.Concurrency + 1) * c.Batch.Size

@@ -17,7 +17,6 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
 	"github.com/redeliver/redeliver/internal/brokerurl"
-	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/observe"
 )
 
@@ -120,7 +119,7 @@ that do not finish are delivered again. See docs/reference/sidecar.md.`,
 		flags.StringVar(&f.eventType, "event-type", defaultEventType, "Use this `type` for CloudEvents of messages that have no type")
 		flags.StringArrayVar(&f.status, "status", nil, "Treat this HTTP or exit status as ack, retry, reject or unreachable, `CODE=MEANING`, as in 404=reject. Repeatable")
 		flags.IntVar(&f.batch, "batch", 0, "Send at most this `number` of messages in one POST (default no batches)")
-		flags.DurationVar(&f.batchWait, "batch-wait", engine.DefaultBatchTimeout, "Let the first message of a batch wait for others for this `duration`, 0 for not at all")
+		flags.DurationVar(&f.batchWait, "batch-wait", redeliver.DefaultBatchTimeout, "Let the first message of a batch wait for others for this `duration`, 0 for not at all")
 		flags.IntVar(&f.batchBytes, "batch-bytes", defaultBytes, "Put messages of at most this `number` of bytes in all into a batch, with keys and headers; a single message may have more")
 		flags.IntVar(&f.concurrency, "concurrency", 0, "Handle at most this `number` of first deliveries of a topic at once, or of batches (default 100 with --http, 1 with --batch, one per processor with --exec)")
 		flags.IntVar(&f.retries, "retry-concurrency", 0, "Handle at most this `number` of retries of a topic at once, in addition to --concurrency. Not with --batch (default the same as --concurrency)")

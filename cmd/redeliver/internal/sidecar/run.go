@@ -12,7 +12,6 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/brokerurl"
-	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/middleware"
 )
 
@@ -35,7 +34,7 @@ type Config struct {
 	Policy       redeliver.Policy
 	Handler      Handler
 	// Batch configures the batches of a Handler that is a Batcher. A Size of 0 means no batches.
-	Batch engine.BatchConfig
+	Batch redeliver.BatchConfig
 	// InFlight is the maximum number of concurrent first deliveries per topic, RetriesInFlight the maximum number of
 	// retries in addition to them.
 	InFlight, RetriesInFlight int
