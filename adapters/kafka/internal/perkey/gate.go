@@ -26,6 +26,7 @@ type Lane struct {
 	OnLevel    bool // messages wait on the topic; it is not the origin
 	MaxWaiting int
 	Post       func(func()) bool // see driver.Lane
+	End        func() int64      // of the log, as far as it is known
 }
 
 // message is a message of a lane.
@@ -47,6 +48,11 @@ type Gate struct {
 func NewGate(lane Lane, queues *Queues) *Gate {
 	g := &Gate{lane: lane, queues: queues, waiting: make(map[*Copy]struct{})}
 	g.mailbox.notify = func() { lane.Post(g.collect) }
+	if !lane.OnLevel {
+		queues.mu.Lock()
+		queues.originEnd = lane.End
+		queues.mu.Unlock()
+	}
 	return g
 }
 
@@ -57,20 +63,24 @@ func (g *Gate) collect() {
 	}
 }
 
-// PlaceFirst returns the copy of a record of the origin, or nil if it has no key. If the message has a Key, the lane lets the
-// messages of the key begin in their order, each when those before it have ended or wait for a batch.
+// Skip records that the lane has read a record of the origin that an earlier session settled.
+func (g *Gate) Skip(rec *sarama.ConsumerMessage) {
+	g.queues.skip(rec.Offset, originTime(rec.Timestamp))
+}
+
+// PlaceFirst queues the copy of a record of the origin, and returns it, or nil if it has no key. If the message has a Key, the
+// lane lets the messages of the key begin in their order, each when those before it have ended or wait for a batch.
 func (g *Gate) PlaceFirst(m *message) *Copy {
 	rec := m.Record
 	if rec.Key == nil {
+		g.Skip(rec)
 		return nil
 	}
 	c := &Copy{
 		keyOffset: keyOffset{maphash.Bytes(seed, rec.Key), rec.Offset}, written: originTime(rec.Timestamp), fromOrigin: true, mailbox: &g.mailbox,
 		chained: m.Key != 0,
 	}
-	if c.chained || m.InPlace {
-		g.queues.place(c)
-	}
+	g.queues.place(c)
 	return c
 }
 

@@ -160,6 +160,7 @@ func (l *Loader) appendLocked(key uint64, rec queuedRecord) {
 		queue = new(keyQueue)
 		l.Queues.queues[key] = queue
 	}
+	rec.loaded = true
 	rec.setOnLevel(l.Queues.onLevels, !rec.unread)
 	queue.records = append(queue.records, rec)
 }

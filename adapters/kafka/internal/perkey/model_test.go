@@ -20,7 +20,8 @@ type queueModel struct {
 	queues      *Queues
 	next        int // of the origin
 	mailbox     mailbox
-	settledHere []bool // settled in this session
+	settledHere []bool  // settled in this session
+	placed      []*Copy // of the origin: read, and not asked about
 	running     []*Copy
 	waiting     []*Copy              // held copies that wait
 	writing     []*Copy              // copies that must be parked
@@ -56,14 +57,16 @@ func (w *queueModel) restart() {
 	for w.next < len(w.keys) && w.origin[w.next] {
 		w.next++
 	}
-	for i := range w.origin { // only offsets below the lowest unsettled one were committed
-		if i > w.next {
+	for i := w.next; i < len(w.keys); i++ { // the last commit may list offsets above the lowest unsettled one
+		if w.draw(2) == 0 {
 			delete(w.origin, i)
 		}
 	}
 	w.queues = newQueues(new(atomic.Int64))
 	l := &Loader{Queues: w.queues, From: int64(w.next)}
 	l.clear()
+	w.queues.originEnd = func() int64 { return int64(len(w.keys)) }
+	w.placed = nil
 	w.mailbox = mailbox{notify: func() {}}
 	w.running, w.waiting, w.writing, w.written, w.refused = nil, nil, nil, nil, nil
 	w.nextCopy, w.copyOf = make(map[*Copy]*levelCopy), make(map[*Copy]*levelCopy)
@@ -81,7 +84,9 @@ func (w *queueModel) restart() {
 		}
 	}
 	for n := w.next; n < int(w.queues.highest); n++ {
-		l.addExpected(keyOffset{w.keys[n], int64(n)}, 0)
+		if !w.origin[n] {
+			l.addExpected(keyOffset{w.keys[n], int64(n)}, 0)
+		}
 	}
 	l.finish()
 }
@@ -93,15 +98,9 @@ func (w *queueModel) copyAt(c *levelCopy) Copy {
 func (w *queueModel) step() {
 	switch w.draw(10) {
 	case 0, 1:
-		if w.next < len(w.keys) {
-			n := w.next
-			w.next++
-			c := &Copy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.mailbox}
-			if w.draw(16) == 0 {
-				w.expire(c)
-			} else {
-				w.ask(c)
-			}
+		w.readOrigin()
+		if w.draw(3) > 0 {
+			w.beginNext()
 		}
 	case 2, 3:
 		if c := w.pickCopy(func(c *levelCopy) bool { return !c.due.After(w.now) }); c != nil {
@@ -130,7 +129,7 @@ func (w *queueModel) step() {
 	case 8:
 		w.now = w.now.Add(time.Duration(w.draw(2000)) * time.Millisecond)
 	case 9:
-		switch w.draw(12) {
+		switch w.draw(14) {
 		case 0:
 			w.restart()
 		case 1: // it hops, and the hop may be in doubt
@@ -154,6 +153,14 @@ func (w *queueModel) step() {
 			if c := w.pickCopy(func(*levelCopy) bool { return true }); c != nil {
 				w.add(*c)
 			}
+		case 12: // a process that was cut off still writes what it has read
+			from := int(w.queues.from)
+			if from == len(w.keys) {
+				break
+			}
+			w.add(levelCopy{offset: from + w.draw(len(w.keys)-from), attempts: w.draw(2), due: w.now.Add(time.Duration(w.draw(1000)) * time.Millisecond)})
+		case 13:
+			w.beginNext()
 		case 5:
 			if c := popRandom(&w.waiting, w.draw); c != nil {
 				w.expire(c)
@@ -167,6 +174,35 @@ func (w *queueModel) step() {
 		}
 	}
 	w.askAgain()
+}
+
+// readOrigin makes the lane of the origin read a record, if there is one.
+func (w *queueModel) readOrigin() {
+	switch n := w.next; {
+	case n == len(w.keys):
+		return
+	case w.origin[n]: // the last commit lists it
+		w.queues.skip(int64(n), 0)
+	default:
+		c := &Copy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.mailbox}
+		w.queues.place(c)
+		w.placed = append(w.placed, c)
+	}
+	w.next++
+}
+
+// beginNext makes that lane ask about the record that it read first, or dead-letters it without.
+func (w *queueModel) beginNext() {
+	if len(w.placed) == 0 {
+		return
+	}
+	c := w.placed[0]
+	w.placed = w.placed[1:]
+	if w.draw(16) == 0 {
+		w.expire(c)
+	} else {
+		w.ask(c)
+	}
 }
 
 // readCopy makes a lane read and ask about a copy on a level.
@@ -239,7 +275,7 @@ func (w *queueModel) ask(c *Copy) {
 		w.copyOf[c].due, w.copyOf[c].read = until, false
 	case verdictDrop:
 		w.ack(c)
-		if !w.settled[n] && !slices.ContainsFunc(w.copies, func(o *levelCopy) bool { return o.offset == n && !o.acked }) {
+		if !w.settled[n] && w.origin[n] && !slices.ContainsFunc(w.copies, func(o *levelCopy) bool { return o.offset == n && !o.acked }) {
 			panic(fmt.Sprintf("%d is lost", n))
 		}
 	case verdictUnordered, verdictJoin: // no lane of the model runs batches
@@ -338,7 +374,7 @@ func (w *queueModel) expire(c *Copy) {
 // deadLetter dead-letters a copy that its level refuses, or that has expired.
 func (w *queueModel) deadLetter(c *Copy) {
 	inHand := func(o *Copy) bool { return o != c && o.keyOffset == c.keyOffset }
-	another := slices.ContainsFunc(slices.Concat(w.running, w.waiting, w.writing, w.written), inHand) // it continues
+	another := slices.ContainsFunc(slices.Concat(w.placed, w.running, w.waiting, w.writing, w.written), inHand) // it continues
 	w.settled[c.offset], w.settledHere[c.offset] = true, w.settledHere[c.offset] || !another
 	w.ack(c)
 	w.queues.deadLetter(c)
@@ -348,7 +384,7 @@ func (w *queueModel) deadLetter(c *Copy) {
 func (w *queueModel) finish() {
 	for range 100_000 {
 		if !slices.Contains(w.settled, false) && len(w.running)+len(w.writing)+len(w.written)+len(w.refused) == 0 &&
-			!slices.ContainsFunc(w.copies, func(c *levelCopy) bool { return !c.acked }) && w.next == len(w.keys) {
+			!slices.ContainsFunc(w.copies, func(c *levelCopy) bool { return !c.acked }) && w.next == len(w.keys) && len(w.placed) == 0 {
 			if n := w.queues.onLevels.Load(); n != 0 || len(w.queues.queues) != 0 {
 				panic(fmt.Sprintf("%d are said to wait in %d queues when all is settled", n, len(w.queues.queues)))
 			}
@@ -356,9 +392,9 @@ func (w *queueModel) finish() {
 		}
 		switch {
 		case w.next < len(w.keys):
-			n := w.next
-			w.next++
-			w.ask(&Copy{keyOffset: keyOffset{w.keys[n], int64(n)}, fromOrigin: true, mailbox: &w.mailbox})
+			w.readOrigin()
+		case len(w.placed) > 0:
+			w.beginNext()
 		case len(w.running) > 0:
 			w.fail(popRandom(&w.running, w.draw))
 		case len(w.writing) > 0:

@@ -125,6 +125,9 @@ func (queues *Queues) giveUp(c *Copy) {
 func (queues *Queues) dropStale(c *Copy) bool {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
+	if c.outdated {
+		return true
+	}
 	if _, known := queues.conflicts[c.keyOffset]; known {
 		return false
 	}
@@ -160,6 +163,7 @@ func (queues *Queues) addSeen(c *Copy, due time.Time) {
 	case !found && !queues.wasSettledLocked(c):
 		queue = queues.insertLocked(queue, i, c, queuedRecord{offset: c.offset, written: c.written, attempts: c.attempts, due: due.UnixMilli()})
 		queue.records[i].setOnLevel(queues.onLevels, true)
+		queues.wakeLocked(c.key, queue, queue.isFirst(i)) // those that wait for a later record are parked
 	}
 }
 

@@ -45,13 +45,15 @@ type Queues struct {
 	spare    []*keyQueue
 	onLevels *atomic.Int64 // records on levels, of the whole subscription
 
-	// This session has read the origin's offsets in [from, next). Those without a queued record are settled. settled
-	// has the records that this session settled at other offsets.
+	// This session has read the origin's offsets in [from, next). Those without a queued record are settled, or have no
+	// key. settled has the records that this session settled at other offsets.
 	from, next int64
 	settled    map[keyOffset]int64 // time of their write to the origin
 	// oldest is the earliest time of a write to the origin that this session has read. An older record is from a log that
 	// was deleted, or from an earlier session.
 	oldest int64
+	// originEnd returns the end of the origin's log, as far as its lane knows it. It is nil before that lane begins.
+	originEnd func() int64
 	// highest is the highest origin offset that was seen on a level.
 	highest int64
 	// conflicts are records that have the key and offset of another record, because the origin was deleted and created
@@ -91,6 +93,7 @@ type queuedRecord struct {
 	deadLettered bool  // another copy than the held one was dead-lettered; the next copy is dropped
 	unread       bool  // the origin's lane will read it; no copy is on a level
 	onLevel      bool  // the newest copy is on a level, or was read there
+	loaded       bool  // it was loaded, with all earlier ones of its key, when the session began
 }
 
 // Copy is one copy of a record, in the lane that has read it.
@@ -100,6 +103,7 @@ type Copy struct {
 	attempts   int32
 	fromOrigin bool     // it was read from the origin
 	chained    bool     // its lane lets it begin after those before it, or when they wait for a batch
+	outdated   bool     // when its lane read it on the origin, a newer copy was on a level, or its record was settled
 	counted    bool     // it is counted in queuedRecord.copies
 	waits      bool     // it waits in its lane; guarded by the lock of Queues
 	mailbox    *mailbox // of the lane
@@ -165,7 +169,9 @@ func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until 
 	if c.waits {
 		return verdictWait, until // nothing has changed
 	}
-	queues.readLocked(c)
+	if c.outdated {
+		return verdictDrop, until
+	}
 	if _, known := queues.conflicts[c.keyOffset]; known {
 		queues.removeHeldLocked(c)
 		return verdictUnordered, until
@@ -184,8 +190,9 @@ func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until 
 	}
 	rec, first := &queue.records[i], queue.first()
 	switch {
-	case first == rec:
+	case first == rec && !queues.isAheadLocked(c, rec):
 		return verdictRun, until
+	case first == rec: // it waits until the origin's lane comes to it
 	case c.chained && queue.allChained(i):
 		return verdictJoin, until
 	case first.held != nil:
@@ -194,7 +201,7 @@ func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until 
 		return verdictWait, until
 	}
 	until = now.Add(levelRecheck)
-	if due := time.UnixMilli(first.due); due.After(now) {
+	if due := time.UnixMilli(first.due); first != rec && due.After(now) {
 		until = due
 	}
 	if roomy && until.Sub(now) <= levelRecheck {
@@ -202,39 +209,60 @@ func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until 
 			until = now.Add(heldRecheck)
 		}
 		rec.held, rec.due = nil, until.UnixMilli()
+		queues.wakeLocked(c.key, queue, first == rec)
 		return verdictHold, until
 	}
 	return verdictPark, until
 }
 
-// place queues a copy of the origin in the order of the log: its lane may ask about later records before.
+// isAheadLocked reports whether a copy on a level is ahead of the origin's lane: earlier records of its key, which this
+// session has not read, may be unsettled. An earlier owner may have written it after this session began: a process that was
+// stopped for longer than its session, and still retries or parks what it had read. A record behind the end of the
+// origin's log is from a log that is gone.
+func (queues *Queues) isAheadLocked(c *Copy, rec *queuedRecord) bool {
+	return !c.fromOrigin && !c.counted && !rec.loaded && c.offset >= queues.next && (queues.originEnd == nil || c.offset < queues.originEnd())
+}
+
+// skip records that the origin's lane has read a record that is settled or has no key.
+func (queues *Queues) skip(offset, written int64) {
+	queues.mu.Lock()
+	defer queues.mu.Unlock()
+	queues.readLocked(offset, written)
+}
+
+// place queues a copy that the origin's lane has read. It is called in the order of the log: the lane may ask about later
+// records before.
 func (queues *Queues) place(c *Copy) {
 	queues.mu.Lock()
 	defer queues.mu.Unlock()
-	queues.readLocked(c)
+	queues.readLocked(c.offset, c.written)
 	if _, known := queues.conflicts[c.keyOffset]; known {
 		return
 	}
 	queue, i, found := queues.findLocked(c)
 	switch {
+	case !found && queues.wasSettledLocked(c):
+		c.outdated = true
 	case !found:
-		if !queues.wasSettledLocked(c) {
-			queues.insertLocked(queue, i, c, queuedRecord{offset: c.offset, written: c.written, attempts: c.attempts, held: c})
-		}
-	case queue.records[i].held == nil && queue.records[i].written == c.written && !queue.records[i].isStale(c):
-		queues.claimLocked(queue, i, c)
+		queues.insertLocked(queue, i, c, queuedRecord{offset: c.offset, written: c.written, attempts: c.attempts, held: c})
+	case queue.records[i].written != c.written: // ask handles the conflict
+	case queue.records[i].isStale(c):
+		c.outdated = true
+	default:
+		c.outdated = queues.claimLocked(queue, i, c) == verdictDrop
 	}
 }
 
 // readLocked records that a record of the origin was read.
-func (queues *Queues) readLocked(c *Copy) {
-	if c.fromOrigin && c.offset >= queues.next {
-		queues.next = c.offset + 1
-		if c.written != 0 && (queues.oldest == 0 || c.written < queues.oldest) {
-			queues.oldest = c.written
-		}
-		queues.reachedLocked(c.offset)
+func (queues *Queues) readLocked(offset, written int64) {
+	if offset < queues.next {
+		return
 	}
+	queues.next = offset + 1
+	if written != 0 && (queues.oldest == 0 || written < queues.oldest) {
+		queues.oldest = written
+	}
+	queues.reachedLocked(offset)
 }
 
 // removeHeldLocked removes the record of a held copy that has no order any more. Later records of its key do not wait for it.
@@ -253,6 +281,9 @@ func (queues *Queues) removeHeldLocked(c *Copy) {
 func (queues *Queues) claimLocked(queue *keyQueue, i int, c *Copy) verdict {
 	rec := &queue.records[i]
 	switch {
+	case rec.deadLettered && (rec.held == nil || rec.held == c): // and no copy of it runs
+		queues.settleLocked(queue, i, c)
+		return verdictDrop
 	case rec.held == c:
 		return verdictRun // it asks again
 	case rec.written != c.written:

@@ -52,6 +52,7 @@ func TestKeyQueuesForgetDeletedRecords(t *testing.T) {
 		t.Fatalf("%d until %s, want a recheck soon", v, until)
 	}
 	other := Copy{keyOffset: keyOffset{2, 11}, fromOrigin: true, mailbox: &box}
+	queues.place(&other)
 	if v, _ := queues.ask(&other, now, false); v != verdictRun {
 		t.Fatalf("another key: %d", v)
 	}
@@ -79,6 +80,7 @@ func TestACopyFromADeletedLogIsNotTakenForASettledRecord(t *testing.T) {
 			l.finish()
 			box := mailbox{notify: func() {}}
 			first := Copy{keyOffset: keyOffset{1, 0}, written: 2_000, fromOrigin: true, mailbox: &box}
+			queues.place(&first)
 			if v, _ := queues.ask(&first, time.UnixMilli(3_000), false); v != verdictRun {
 				t.Fatalf("the record of the new log: %d", v)
 			}
@@ -97,6 +99,7 @@ func TestACopyFromADeletedLogIsNotTakenForASettledRecord(t *testing.T) {
 func TestAWaitingCopyWithoutOrderHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	queues := newQueues(new(atomic.Int64))
+	queues.originEnd = func() int64 { return 0 } // the new log is empty when the copies of the old one arrive
 	l := &Loader{Queues: queues}
 	l.clear()
 	l.finish()

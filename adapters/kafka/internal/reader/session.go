@@ -215,7 +215,7 @@ func (s *Session) consume(sess sarama.ConsumerGroupSession, claim sarama.Consume
 	if queues != nil {
 		src.keys = perkey.NewGate(perkey.Lane{
 			Sub: r.Sub, Codec: r.codec(), Topic: src.topic, Partition: src.partition, OnLevel: src.onLevel, MaxWaiting: r.MaxWaiting,
-			Post: func(f func()) bool { return src.lane.Post(f) },
+			Post: func(f func()) bool { return src.lane.Post(f) }, End: claim.HighWaterMarkOffset,
 		}, queues)
 	}
 	src.run(sess.Context())

@@ -130,6 +130,9 @@ func (s *source) Parse(m *driver.Message[*sarama.ConsumerMessage]) error {
 	err := s.progress.Add(m)
 	s.records.Add(recordInfo{})
 	if err != nil {
+		if s.keys != nil && !s.onLevel {
+			s.keys.Skip(m.Record)
+		}
 		return err
 	}
 	rec := m.Record
