@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// BatchFunc handles the messages of a batch. It may answer each message alone. The messages without an answer are acked when it
+// BatchHandler handles the messages of a batch. It may answer each message alone. The messages without an answer are acked when it
 // returns nil, and fail with its error otherwise. A panic is an error, as for a single message. An error for several messages sends
 // none of them to the DLQ: they run again in smaller batches, and the last attempt of each is alone.
 //
@@ -72,8 +72,8 @@ type batches struct {
 }
 
 // add adds a message to the queue of its subscription.
-func (b *batches) add(msg *message.Message) *BatchMessage {
-	m := &BatchMessage{Message: msg, ctx: msg.Context(), settled: make(chan struct{})}
+func (b *batches) add(msg *message.Message) *batchWaiter {
+	m := &batchWaiter{Message: msg, ctx: msg.Context(), settled: make(chan struct{})}
 	d := engine.FromContext(m.ctx)
 	var sub *engine.Subscription
 	var t *task
@@ -83,14 +83,14 @@ func (b *batches) add(msg *message.Message) *BatchMessage {
 		t, _ = d.Task().(*task)
 	}
 	g := b.gatherer(sub)
-	m.batched.Init(m.ctx, (*batchWaiter)(m), d, engine.SizeOf(msg))
+	m.batched.Init(m.ctx, m, d, engine.SizeOf(msg))
 	switch {
 	case t != nil && !d.StopClock(): // its Timeout was over before it came here
-		m.deliverAnswer(context.Cause(m.ctx))
+		m.SetAnswer(context.Cause(m.ctx))
 	case g.refused != nil:
 		<-m.ctx.Done()
 		m.batched.RestartClock()
-		m.deliverAnswer(fmt.Errorf("%w: %w", g.refused, context.Cause(m.ctx)))
+		m.SetAnswer(fmt.Errorf("%w: %w", g.refused, context.Cause(m.ctx)))
 	default:
 		if t != nil {
 			t.batch = m // nothing reads it before the attempt begins again

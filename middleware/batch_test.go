@@ -35,7 +35,7 @@ func (l *batchLog) add(b *middleware.MessageBatch) {
 	defer l.mu.Unlock()
 	var ids []string
 	for _, m := range b.Messages {
-		ids = append(ids, m.UUID)
+		ids = append(ids, m.Record.UUID)
 	}
 	if l.sorted {
 		slices.Sort(ids)
@@ -184,11 +184,11 @@ func TestBatchKeepsEachMessagesState(t *testing.T) {
 				l.add(mb)
 				for _, m := range mb.Messages {
 					switch {
-					case m.UUID == "poison":
+					case m.Record.UUID == "poison":
 						m.Reject("no such schema")
-					case m.UUID == "busy" && m.State().Attempt() == 1:
-						m.Retry(minute)
-					case m.UUID == "down":
+					case m.Record.UUID == "busy" && m.State().Attempt() == 1:
+						m.RetryAfter(minute)
+					case m.Record.UUID == "down":
 						m.Answer(fmt.Errorf("attempt %d: %w", m.State().Attempt(), errHandler))
 					}
 				}
@@ -220,7 +220,7 @@ func TestBatchKeepsEachMessagesState(t *testing.T) {
 func TestBatchAnswersTakeEffectAtOnce(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := index(b, redeliver.Policy{Backoff: redeliver.Fixed(minute)}, redeliver.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
-			if mb.Messages[0].UUID != "a" {
+			if mb.Messages[0].Record.UUID != "a" {
 				return nil
 			}
 			mb.Messages[0].Ack()
@@ -245,7 +245,7 @@ func TestBatchWithImmediateRetries(t *testing.T) {
 		orders := index(b, redeliver.Policy{Immediate: 1, MaxRetries: 2}, redeliver.BatchConfig{Size: 2}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			l.add(mb)
 			for _, m := range mb.Messages {
-				if m.UUID == "b" && m.State().Attempt() == 1 {
+				if m.Record.UUID == "b" && m.State().Attempt() == 1 {
 					m.Retry()
 				}
 			}
@@ -267,7 +267,7 @@ func TestBatchOfOtherMessages(t *testing.T) {
 			if _, ok := ctx.Deadline(); ok || mb.Origin != "" || mb.Messages[0].State().ID != "" {
 				t.Error("there is neither a policy nor a subscription")
 			}
-			mb.Messages[1].Retry(hour)
+			mb.Messages[1].RetryAfter(hour)
 			return errHandler
 		}))
 		var got []<-chan answer
@@ -347,7 +347,7 @@ func TestABatchSizeAboveMaxInFlightIsRefused(t *testing.T) {
 func TestBatchSliceIsTheFunctionsOwn(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		orders := index(b, redeliver.Policy{}, redeliver.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
-			slices.SortFunc(mb.Messages, func(x, y *middleware.BatchMessage) int { return bytes.Compare(y.Payload, x.Payload) })
+			slices.SortFunc(mb.Messages, func(x, y *middleware.BatchMessage) int { return bytes.Compare(y.Record.Payload, x.Record.Payload) })
 			clear(mb.Messages[1:])
 			mb.Messages = nil
 			return nil

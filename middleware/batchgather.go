@@ -29,11 +29,5 @@ func newGatherer(c redeliver.BatchConfig, fn BatchHandler, sub *engine.Subscript
 }
 
 func (g *gatherer) callBatch(b *engine.Batch, all []*engine.Batched) error {
-	mb := &MessageBatch{Messages: make([]*BatchMessage, 0, len(all)), Origin: b.Origin, Group: b.Group, batch: b}
-	for _, m := range all {
-		if w, ok := m.Waiter().(*batchWaiter); ok { // all waiters are
-			mb.Messages = append(mb.Messages, (*BatchMessage)(w))
-		}
-	}
-	return g.fn(b, mb)
+	return g.fn(b, newMessageBatch(b, all))
 }

@@ -35,7 +35,7 @@ func TestBatchTimeoutCountsFromTheStart(t *testing.T) {
 					}
 				}
 				<-time.After(9 * second)
-				if mb.Messages[0].UUID == "a" {
+				if mb.Messages[0].Record.UUID == "a" {
 					return ctx.Err()
 				}
 				<-ctx.Done()
@@ -91,7 +91,7 @@ func TestBatchFunctionThatHangs(t *testing.T) {
 		orders := index(b, redeliver.Policy{Timeout: 10 * second, Backoff: redeliver.Fixed(minute)}, redeliver.BatchConfig{Size: 3, Timeout: second},
 			func(_ context.Context, mb *middleware.MessageBatch) error {
 				l.add(mb)
-				if mb.Messages[0].UUID == "a" && mb.Messages[0].State().Attempt() == 1 {
+				if mb.Messages[0].Record.UUID == "a" && mb.Messages[0].State().Attempt() == 1 {
 					mb.Messages[1].Ack()
 					<-release
 					if mb.Messages[0].Ack() || mb.Messages[1].Retry() {
@@ -192,7 +192,7 @@ func TestBatchSettledAfterItsEnd(t *testing.T) {
 		})
 		publish(b, "a", "b")
 		b.Wait()
-		if kept.Messages[0].Ack() || kept.Messages[1].Reject("no") || kept.AckAll() || kept.RetryAll(hour) {
+		if kept.Messages[0].Ack() || kept.Messages[1].Reject("no") || kept.AckAll() || kept.RetryAllAfter(hour) {
 			t.Error("it counts")
 		}
 		var late []string
@@ -222,7 +222,7 @@ func TestAMessageThatIsLostLeavesItsBatch(t *testing.T) {
 			var in []*message.Message
 			h := middleware.Retry()(noPublish(must(middleware.Batch(redeliver.BatchConfig{Timeout: minute}, func(_ context.Context, mb *middleware.MessageBatch) error {
 				for _, m := range mb.Messages {
-					in = append(in, m.Message)
+					in = append(in, m.Record)
 				}
 				return nil
 			}))))
@@ -370,7 +370,7 @@ func TestASuspectIsABatchOfItsOwn(t *testing.T) {
 			client := b.Open(redelivertest.Config{Group: "search"})
 			return client, client.Handle("documents", must(middleware.Batch(redeliver.BatchConfig{Size: 3}, func(ctx context.Context, mb *middleware.MessageBatch) error {
 				l.add(mb)
-				if slices.ContainsFunc(mb.Messages, func(m *middleware.BatchMessage) bool { return m.UUID == "killer" }) {
+				if slices.ContainsFunc(mb.Messages, func(m *middleware.BatchMessage) bool { return m.Record.UUID == "killer" }) {
 					killer <- struct{}{}
 					<-ctx.Done()
 				}
@@ -427,10 +427,10 @@ func TestEveryMessageOfABatchHasOneAnswer(t *testing.T) {
 					defer mu.Unlock()
 					_, _ = m.Context().Deadline() // call every method that a settled message allows
 					if counts {
-						if said[m.UUID] != "" {
-							t.Errorf("two answers for %s", m.UUID)
+						if said[m.Record.UUID] != "" {
+							t.Errorf("two answers for %s", m.Record.UUID)
 						}
-						said[m.UUID] = call
+						said[m.Record.UUID] = call
 					}
 				})
 			}

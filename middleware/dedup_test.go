@@ -368,7 +368,7 @@ func TestDedupAroundBatch(t *testing.T) {
 			must(middleware.Batch(redeliver.BatchConfig{Size: 3}, func(_ context.Context, mb *middleware.MessageBatch) error {
 				l.add(mb)
 				for _, m := range mb.Messages {
-					if m.UUID == "b" && b.Elapsed() == 0 {
+					if m.Record.UUID == "b" && b.Elapsed() == 0 {
 						m.Retry()
 					}
 				}

@@ -60,7 +60,7 @@ func (s *dedupBatches) wantSkipped(t *testing.T, want ...string) {
 func onFirst(id string, answer func(*middleware.BatchMessage)) middleware.BatchHandler {
 	return func(_ context.Context, mb *middleware.MessageBatch) error {
 		for _, m := range mb.Messages {
-			if m.UUID == id && m.State().Attempt() == 1 {
+			if m.Record.UUID == id && m.State().Attempt() == 1 {
 				answer(m)
 			}
 		}
@@ -72,7 +72,7 @@ func onFirst(id string, answer func(*middleware.BatchMessage)) middleware.BatchH
 func TestDedupBatchSkipsHandledMessages(t *testing.T) {
 	for how, answer := range map[string]func(*middleware.BatchMessage){
 		"fails":       func(m *middleware.BatchMessage) { m.Retry() },
-		"is nacked":   func(m *middleware.BatchMessage) { m.Nack() },
+		"is nacked":   func(m *middleware.BatchMessage) { m.Record.Nack() },
 		"is rejected": func(m *middleware.BatchMessage) { m.Reject("no such card") },
 	} {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
@@ -103,7 +103,7 @@ func TestDedupBatchThatFailsAsAWhole(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		policy := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(minute)}
 		s := openDedupBatches(b, policy, redeliver.BatchConfig{Size: 3}, middleware.DedupConfigOf[redeliver.Message]{}, func(_ context.Context, mb *middleware.MessageBatch) error {
-			if slices.ContainsFunc(mb.Messages, func(m *middleware.BatchMessage) bool { return m.UUID == "bad" }) {
+			if slices.ContainsFunc(mb.Messages, func(m *middleware.BatchMessage) bool { return m.Record.UUID == "bad" }) {
 				return errHandler
 			}
 			return nil
@@ -127,7 +127,7 @@ func TestDedupBatchWithCopies(t *testing.T) {
 	}{
 		"no own answer": {func(*middleware.BatchMessage) {}, []string{"0s a b"}, []string{"a"}},
 		"own answer":    {func(m *middleware.BatchMessage) { m.Ack() }, []string{"0s a b"}, []string{"a"}},
-		"fails":         {func(m *middleware.BatchMessage) { m.Retry(time.Minute) }, []string{"0s a b", "1m5s a"}, []string{"a"}},
+		"fails":         {func(m *middleware.BatchMessage) { m.RetryAfter(time.Minute) }, []string{"0s a b", "1m5s a"}, []string{"a"}},
 		"rejected":      {func(m *middleware.BatchMessage) { m.Reject("no such card") }, []string{"0s a b", "10m5s a"}, nil},
 	} {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {

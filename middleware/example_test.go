@@ -60,7 +60,7 @@ func ExampleBatch() {
 	config := redeliver.BatchConfig{Size: 100, Timeout: 50 * time.Millisecond}
 	index, err := middleware.Batch(config, func(_ context.Context, b *middleware.MessageBatch) error {
 		for _, m := range b.Messages {
-			if len(m.Payload) == 0 {
+			if len(m.Record.Payload) == 0 {
 				m.Reject("a document has a text") // only this one, at once
 			}
 		}

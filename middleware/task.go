@@ -14,7 +14,7 @@ type task struct {
 	msg      *message.Message
 	handler  message.HandlerFunc
 	produced []*message.Message // by the handler
-	batch    *BatchMessage      // nil if the handler does not gather batches
+	batch    *batchWaiter       // nil if the handler does not gather batches
 }
 
 // run runs one attempt. After a failure it returns nil: the engine carries out the decision, and the Router acks the message.

@@ -39,7 +39,7 @@ func (l *batchLog) handler(killed func() bool) middleware.BatchHandler {
 		call, takes := l.calls, time.Duration(1+l.rand.IntN(100))*time.Millisecond
 		keys := map[string]int{}
 		for _, m := range mb.Messages {
-			l.runs[m.UUID]++
+			l.runs[m.Record.UUID]++
 			keys[redelivertest.Key(m.Context())]++
 			l.most = max(l.most, keys[redelivertest.Key(m.Context())])
 		}
@@ -54,9 +54,9 @@ func (l *batchLog) handler(killed func() bool) middleware.BatchHandler {
 		var failed error
 		for _, i := range answers {
 			m := mb.Messages[i]
-			err := l.outcomeLocked(m.UUID)
+			err := l.outcomeLocked(m.Record.UUID)
 			if err == nil {
-				l.success[m.UUID] = 1000*call + i
+				l.success[m.Record.UUID] = 1000*call + i
 			} else {
 				failed = err
 			}

@@ -152,7 +152,7 @@ func TestAnOutageDeadLettersNothing(t *testing.T) {
 				if c.batch {
 					client.Handle("orders", must(middleware.Batch(redeliver.BatchConfig{Size: 20, Timeout: time.Second}, func(_ context.Context, mb *middleware.MessageBatch) error {
 						for _, m := range mb.Messages {
-							if err := s.handle(m.Message); err != nil {
+							if err := s.handle(m.Record); err != nil {
 								m.Retry()
 							}
 						}
@@ -442,7 +442,7 @@ func TestABatchThatFailsAsAWholeIsNoOutage(t *testing.T) {
 		client := b.Open(redelivertest.Config{Group: "billing", Policy: guarded(redeliver.OrderFirstAttempts), Sink: s})
 		client.Handle("orders", must(middleware.Batch(redeliver.BatchConfig{Size: 50, Timeout: time.Second}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			for _, m := range mb.Messages {
-				if err := s.handle(m.Message); err != nil {
+				if err := s.handle(m.Record); err != nil {
 					return err
 				}
 			}

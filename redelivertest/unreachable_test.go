@@ -58,7 +58,7 @@ func TestAHandlerThatIsAwayDeadLettersNothing(t *testing.T) {
 						return client
 					}
 					client.Handle("orders", must(middleware.Batch(redeliver.BatchConfig{Size: c.batch, Timeout: time.Second}, func(_ context.Context, mb *middleware.MessageBatch) error {
-						return s.handle(mb.Messages[0].Message)
+						return s.handle(mb.Messages[0].Record)
 					})))
 					return client
 				}
@@ -187,7 +187,7 @@ func TestABatchThatEndsItsWorker(t *testing.T) {
 		client := b.Open(redelivertest.Config{Group: "billing", Policy: behindGateway(redeliver.OrderFirstAttempts), Sink: s, MaxInFlight: 50})
 		client.Handle("orders", must(middleware.Batch(redeliver.BatchConfig{Size: 20, Timeout: 100 * time.Millisecond}, func(_ context.Context, mb *middleware.MessageBatch) error {
 			for _, m := range mb.Messages {
-				if err := s.handle(m.Message); err != nil {
+				if err := s.handle(m.Record); err != nil {
 					return err
 				}
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // BatchHandler handles a batch of messages, see [ConsumeBatch].
@@ -48,80 +49,27 @@ func ConsumeBatch(ctx context.Context, config Config, queues []string, batch red
 	})
 }
 
-// Batch is the argument of a [BatchHandler]. Many goroutines may call its methods at once, until
-// the handler returns.
-type Batch struct {
-	// Messages has at least one message, in order of arrival. The handler may change the slice.
-	Messages []*BatchMessage
-	// Origin and Group name the subscription: the queue, by both names.
-	Origin, Group string
-
-	batch *engine.Batch
-}
+// Batch is the argument of a [BatchHandler], and BatchMessage a delivery of it, as it first came from its queue. The delivery's own
+// methods (m.Record.Nack) are answers as in [Consume]. Its Ack is the same as BatchMessage.Ack.
+type (
+	Batch        = mq.Batch[amqp091.Delivery]
+	BatchMessage = mq.BatchMessage[amqp091.Delivery]
+)
 
 func newBatch(b *engine.Batch, all []*engine.BatchMember[*delivery], nackDelay time.Duration) *Batch {
-	nb := &Batch{Messages: make([]*BatchMessage, len(all)), Origin: b.Origin, Group: b.Group, batch: b}
-	room := make([]BatchMessage, len(all))
-	for i, member := range all {
-		m := &room[i]
-		m.Delivery, m.member, m.nackDelay = member.Record.Delivery, member, nackDelay
-		m.Acknowledger, m.DeliveryTag, m.ConsumerTag = (*batchAcker)(m), member.Record.tag, link.ConsumerTag
-		nb.Messages[i] = m
-	}
-	return nb
+	return mq.NewBatch(b.Origin, b.Group, b, len(all), func(i int) (amqp091.Delivery, context.Context, mq.Answerer) {
+		m := all[i]
+		d := m.Record.Delivery
+		d.Acknowledger, d.DeliveryTag, d.ConsumerTag = &batchAcker{m, nackDelay}, m.Record.tag, link.ConsumerTag
+		return d, m.Context(), m
+	})
 }
-
-// AckAll acks, when the handler returns, every message without an answer of its own, whatever the
-// handler returns. It reports whether the call counts: it does not after another AckAll or
-// RetryAll, or after the end of the batch.
-func (b *Batch) AckAll() bool { return b.batch.AckAll() }
-
-// RetryAll fails every message without an answer of its own when the handler returns. These
-// messages run again after delay (see [BatchMessage.Retry]). It reports whether the call counts, as
-// AckAll does.
-func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
-
-// BatchMessage is a delivery of a batch, at every attempt as it first came from its queue. The
-// first answer counts, and takes effect at once. Each method reports whether its call was that
-// answer. Later answers, and answers after the message's Timeout, are ignored. The sink also gets
-// those that come after the end of the batch (LateAnswer). Body and headers must not be changed,
-// but may be kept.
-//
-// The delivery's own methods (m.Delivery.Nack) are answers as in [Consume], and the first one
-// counts here, too. Its Ack is the same as Ack.
-type BatchMessage struct {
-	amqp091.Delivery
-
-	member    *engine.BatchMember[*delivery]
-	nackDelay time.Duration
-}
-
-// Context returns the message's context, which has its state.
-func (m *BatchMessage) Context() context.Context { return m.member.Context() }
-
-// State returns the state of the message: State().Attempt() is the number of the attempt that runs
-// now.
-func (m *BatchMessage) State() redeliver.State { return m.member.State() }
-
-// Ack answers that the message is done.
-func (m *BatchMessage) Ack() bool { return m.member.Ack() }
-
-// Retry answers that the message has failed and should run again after delay or, without one, when
-// the policy says. It counts towards MaxRetries. A negative delay is 0. All delays but the first
-// are ignored.
-func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.member.Retry(delay...) }
-
-// Reject refuses the message: it goes to the DLQ now, with the reason rejected and the given text
-// as its error.
-func (m *BatchMessage) Reject(reason string) bool { return m.member.Reject(reason) }
-
-// Answer answers with the value that the handler of a single message would return: nil is Ack, and
-// the policy decides about an error. As with each of these methods, the sink may get the
-// event of the attempt before the method returns.
-func (m *BatchMessage) Answer(err error) bool { return m.member.Answer(err) }
 
 // batchAcker is the Acknowledger of a delivery of a batch, as acker is of a single one.
-type batchAcker BatchMessage
+type batchAcker struct {
+	answer    mq.Answerer
+	nackDelay time.Duration
+}
 
 // Ack implements [amqp091.Acknowledger].
 func (a *batchAcker) Ack(_ uint64, multiple bool) error { return a.record(nil, multiple) }
@@ -140,6 +88,6 @@ func (a *batchAcker) record(answer error, multiple bool) error {
 	if multiple {
 		return errMultiple
 	}
-	a.member.Answer(answer)
+	a.answer.Answer(answer)
 	return nil
 }

@@ -35,7 +35,7 @@ func ExampleConsumeBatch() { //nolint:testableexamples // it needs a broker
 	err := amqp.ConsumeBatch(ctx, amqp.Config{URLs: urls}, []string{"orders"}, redeliver.BatchConfig{Size: 50, Timeout: time.Second},
 		func(_ context.Context, b *amqp.Batch) error {
 			for _, m := range b.Messages {
-				fmt.Println(m.MessageId)
+				fmt.Println(m.Record.MessageId)
 			}
 			return nil
 		})

@@ -3,12 +3,12 @@ package kafka
 import (
 	"cmp"
 	"context"
-	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // BatchHandler handles a batch of records, see [ConsumeBatch].
@@ -52,67 +52,15 @@ func (c Config) batchOptions(ps *redeliver.Problems, batch redeliver.BatchConfig
 	}
 }
 
-// Batch is the argument of a [BatchHandler]. Many goroutines may call its methods at once, until
-// the handler returns.
-type Batch struct {
-	// Messages has at least one message, in the order of their arrival. The slice is the handler's own.
-	Messages []*BatchMessage
-	// Origin and Group name the subscription: the topic and the group that reads it.
-	Origin, Group string
-
-	batch *engine.Batch
-}
+// Batch is the argument of a [BatchHandler], and BatchMessage a record of it, as it is in its topic.
+type (
+	Batch        = mq.Batch[*sarama.ConsumerMessage]
+	BatchMessage = mq.BatchMessage[*sarama.ConsumerMessage]
+)
 
 func newBatch(b *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) *Batch {
-	nb := &Batch{Messages: make([]*BatchMessage, 0, len(all)), Origin: b.Origin, Group: b.Group, batch: b}
-	messages := make([]BatchMessage, len(all))
-	for i, m := range all {
-		messages[i] = BatchMessage{ConsumerMessage: m.Record, member: m}
-		nb.Messages = append(nb.Messages, &messages[i])
-	}
-	return nb
+	return mq.NewBatch(b.Origin, b.Group, b, len(all), func(i int) (*sarama.ConsumerMessage, context.Context, mq.Answerer) {
+		m := all[i]
+		return m.Record, m.Context(), m
+	})
 }
-
-// AckAll acks every record without an answer of its own when the handler returns, whatever the
-// handler returns. It reports whether the call counts: a call after another AckAll or RetryAll, or
-// after the end of the batch, does not.
-func (b *Batch) AckAll() bool { return b.batch.AckAll() }
-
-// RetryAll fails every record without an answer of its own when the handler returns. These records
-// run again after delay (see [BatchMessage.Retry]). It reports whether the call counts, as AckAll
-// does.
-func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
-
-// BatchMessage is a record of a batch, as it is in its topic, at every attempt. The first answer
-// counts, and takes effect at once. Each method reports whether its call was that answer. Later
-// answers, and answers after the record's Timeout, are ignored. The sink gets a LateAnswer for
-// those that come after the end of the batch. The record must not be changed, but may be kept.
-type BatchMessage struct {
-	*sarama.ConsumerMessage
-
-	member *engine.BatchMember[*sarama.ConsumerMessage]
-}
-
-// Context returns the record's context, which has its state.
-func (m *BatchMessage) Context() context.Context { return m.member.Context() }
-
-// State returns the state of the record: State().Attempt() is the number of the attempt that runs
-// now.
-func (m *BatchMessage) State() redeliver.State { return m.member.State() }
-
-// Ack answers that the record is done.
-func (m *BatchMessage) Ack() bool { return m.member.Ack() }
-
-// Retry answers that the record has failed and should run again after delay or, without one, when
-// the policy says. It counts towards MaxRetries. A negative delay is 0. All delays but the first
-// are ignored.
-func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.member.Retry(delay...) }
-
-// Reject refuses the record: it goes to the DLQ now, with the reason rejected and the given text as
-// its error.
-func (m *BatchMessage) Reject(reason string) bool { return m.member.Reject(reason) }
-
-// Answer takes err as the answer, like the value that a handler of one record returns: nil is Ack,
-// and the policy decides about an error. As with each of these methods, the sink may get the event
-// of the attempt before the method returns.
-func (m *BatchMessage) Answer(err error) bool { return m.member.Answer(err) }

@@ -54,16 +54,16 @@ func TestOnKafkaConsumeBatchAppliesEachAnswer(t *testing.T) {
 		}
 		largest = max(largest, len(b.Messages))
 		for _, m := range b.Messages {
-			id, st := string(m.Key), m.State()
+			id, st := string(m.Record.Key), m.State()
 			in, ok := redeliver.FromContext(m.Context())
-			if !ok || in.Attempt() != st.Attempt() || kafka.RecordFromContext(m.Context()) != m.ConsumerMessage {
+			if !ok || in.Attempt() != st.Attempt() || kafka.RecordFromContext(m.Context()) != m.Record {
 				t.Errorf("%s: its context has %+v, %v", id, in, kafka.RecordFromContext(m.Context()))
 			}
 			runs[id] = append(runs[id], st.Attempt())
-			if was := seen[id]; was != "" && was != recordText(m.ConsumerMessage) {
-				t.Errorf("attempt %d sees %s, the first saw %s", st.Attempt(), recordText(m.ConsumerMessage), was)
+			if was := seen[id]; was != "" && was != recordText(m.Record) {
+				t.Errorf("attempt %d sees %s, the first saw %s", st.Attempt(), recordText(m.Record), was)
 			}
-			seen[id] = recordText(m.ConsumerMessage)
+			seen[id] = recordText(m.Record)
 			switch {
 			case id == "acks":
 				m.Ack()

@@ -145,7 +145,7 @@ func ExampleConsumeBatch() {
 		redeliver.BatchConfig{Size: 3, Timeout: time.Minute}, func(_ context.Context, b *kafka.Batch) error {
 			defer stop()
 			for _, record := range b.Messages {
-				if len(record.Value) == 0 {
+				if len(record.Record.Value) == 0 {
 					record.Reject("an order has a value")
 				}
 			}

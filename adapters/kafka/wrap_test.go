@@ -126,7 +126,7 @@ func TestWrapBatchAppliesEachAnswer(t *testing.T) {
 		return kafka.WrapBatch(ctx, client, group, cfg, []string{p.topic}, redeliver.BatchConfig{Size: 3, Timeout: time.Minute}, func(_ context.Context, b *kafka.Batch) error {
 			var ids []string
 			for _, m := range b.Messages {
-				id := string(m.Key)
+				id := string(m.Record.Key)
 				ids = append(ids, id+string(rune('0'+m.State().Attempt())))
 				if id == "fails" || id == "recovers" && m.State().Attempt() == 1 {
 					m.Answer(errDeclined)

@@ -3,12 +3,12 @@ package sqs
 import (
 	"cmp"
 	"context"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // BatchHandler handles a batch of messages, see [ConsumeBatch].
@@ -47,66 +47,15 @@ func ConsumeBatch(ctx context.Context, config Config, queues []string, batch red
 	})
 }
 
-// Batch is the argument of a [BatchHandler]. Many goroutines may call its methods at once, until
-// the handler returns.
-type Batch struct {
-	// Messages has at least one message, in order of arrival. The handler may change the slice.
-	Messages []*BatchMessage
-	// Origin and Group name the subscription: the queue's name, twice.
-	Origin, Group string
-
-	batch *engine.Batch
-}
+// Batch is the argument of a [BatchHandler], and BatchMessage a message of it, without its receipt handle.
+type (
+	Batch        = mq.Batch[types.Message]
+	BatchMessage = mq.BatchMessage[types.Message]
+)
 
 func newBatch(b *engine.Batch, all []*engine.BatchMember[*delivery]) *Batch {
-	nb := &Batch{Messages: make([]*BatchMessage, 0, len(all)), Origin: b.Origin, Group: b.Group, batch: b}
-	for _, m := range all {
-		nb.Messages = append(nb.Messages, &BatchMessage{Message: m.Record.Native, member: m})
-	}
-	return nb
+	return mq.NewBatch(b.Origin, b.Group, b, len(all), func(i int) (types.Message, context.Context, mq.Answerer) {
+		m := all[i]
+		return m.Record.Native, m.Context(), m
+	})
 }
-
-// AckAll acks, when the handler returns, every message without an answer of its own, whatever the
-// handler returns. It reports whether the call counts: it does not after another AckAll or
-// RetryAll, or after the end of the batch.
-func (b *Batch) AckAll() bool { return b.batch.AckAll() }
-
-// RetryAll fails every message without an answer of its own when the handler returns. These
-// messages run again after delay (see [BatchMessage.Retry]). It reports whether the call counts, as
-// AckAll does.
-func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.batch.RetryAll(delay...) }
-
-// BatchMessage is a message of a batch. It is the same at every attempt. The first answer counts,
-// and takes effect at once. Each method reports whether its call was that answer. Later answers,
-// and answers after the message's Timeout, are ignored. The sink also gets those that come after
-// the end of the batch (LateAnswer). The message has no receipt handle. Body and attributes must
-// not be changed, but may be kept.
-type BatchMessage struct {
-	types.Message
-
-	member *engine.BatchMember[*delivery]
-}
-
-// Context returns the message's context, which has its state.
-func (m *BatchMessage) Context() context.Context { return m.member.Context() }
-
-// State returns the state of the message: State().Attempt() is the number of the attempt that runs
-// now.
-func (m *BatchMessage) State() redeliver.State { return m.member.State() }
-
-// Ack answers that the message is done.
-func (m *BatchMessage) Ack() bool { return m.member.Ack() }
-
-// Retry answers that the message has failed and should run again after delay or, without one, when
-// the policy says. It counts towards MaxRetries. A negative delay is 0. All delays but the first
-// are ignored.
-func (m *BatchMessage) Retry(delay ...time.Duration) bool { return m.member.Retry(delay...) }
-
-// Reject refuses the message: it goes to the DLQ now, with the reason rejected and the given text
-// as its error.
-func (m *BatchMessage) Reject(reason string) bool { return m.member.Reject(reason) }
-
-// Answer answers with the value that a handler of a single message would return: nil is Ack, and
-// the policy decides about an error. As with each of these methods, the sink may get the event of
-// the attempt before the method returns.
-func (m *BatchMessage) Answer(err error) bool { return m.member.Answer(err) }

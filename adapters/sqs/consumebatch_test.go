@@ -43,15 +43,15 @@ func TestConsumeBatch(t *testing.T) {
 					largest = max(largest, len(batch.Messages))
 					for _, m := range batch.Messages {
 						st, id := m.State(), m.State().ID
-						if MessageFromContext(m.Context()) == nil || m.ReceiptHandle != nil || aws.ToString(m.Body) != "body of "+id || batch.Origin != queue || batch.Group != queue {
-							b.Errorf("attempt %d of %s gets %+v in a batch of %s", st.Attempt(), id, m.Message, batch.Origin)
+						if MessageFromContext(m.Context()) == nil || m.Record.ReceiptHandle != nil || aws.ToString(m.Record.Body) != "body of "+id || batch.Origin != queue || batch.Group != queue {
+							b.Errorf("attempt %d of %s gets %+v in a batch of %s", st.Attempt(), id, m.Record, batch.Origin)
 						}
 						b.mu.Lock() // the sink has the message too, and gets an event at each answer
 						b.runs = append(b.runs, run{id, st.Attempt(), time.Since(b.began), "batch"})
 						b.mu.Unlock()
 						switch {
 						case id == "recovers" && st.Attempt() == 1:
-							m.Retry(time.Minute)
+							m.RetryAfter(time.Minute)
 						case id == "fails":
 							m.Answer(errHandler)
 						case id == "rejected":

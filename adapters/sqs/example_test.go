@@ -38,7 +38,7 @@ func ExampleConsumeBatch() {
 		func(_ context.Context, b *sqs.Batch) error {
 			defer stop()
 			for _, m := range b.Messages {
-				if *m.Message.Body == "no order" {
+				if *m.Record.Body == "no order" {
 					m.Reject("not an order") // this one to the DLQ
 				}
 			}

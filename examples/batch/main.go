@@ -18,10 +18,10 @@ import (
 func index(_ context.Context, b *middleware.MessageBatch) error {
 	fmt.Printf("a batch of %d\n", len(b.Messages))
 	for _, m := range b.Messages {
-		switch string(m.Payload) {
+		switch string(m.Record.Payload) {
 		case "document 3":
 			if m.State().Attempt() == 1 {
-				m.Retry(time.Second) // it is locked; the other messages do not wait
+				m.RetryAfter(time.Second) // it is locked; the other messages do not wait
 			}
 		case "document 7":
 			m.Reject("no such language") // to the DLQ

@@ -32,12 +32,12 @@ func main() {
 func index(_ context.Context, b *kafka.Batch) error {
 	for _, m := range b.Messages {
 		switch {
-		case string(m.Value) == "locked" && m.State().Attempt() == 1:
-			m.Retry(time.Second) // this one; the other messages do not wait
-		case string(m.Value) == "garbled":
+		case string(m.Record.Value) == "locked" && m.State().Attempt() == 1:
+			m.RetryAfter(time.Second) // this one; the other messages do not wait
+		case string(m.Record.Value) == "garbled":
 			m.Reject("no such language") // to the DLQ
 		default:
-			fmt.Printf("%s is indexed\n", m.Value)
+			fmt.Printf("%s is indexed\n", m.Record.Value)
 		}
 	}
 	return nil // the rest is done

@@ -25,12 +25,12 @@ func main() {
 func index(_ context.Context, b *amqp.Batch) error {
 	for _, m := range b.Messages {
 		switch {
-		case string(m.Body) == "locked" && m.State().Attempt() == 1:
-			m.Retry(time.Second) // this one; the other messages do not wait
-		case string(m.Body) == "garbled":
+		case string(m.Record.Body) == "locked" && m.State().Attempt() == 1:
+			m.RetryAfter(time.Second) // this one; the other messages do not wait
+		case string(m.Record.Body) == "garbled":
 			m.Reject("no such language") // to the DLQ
 		default:
-			fmt.Printf("%s is indexed\n", m.Body)
+			fmt.Printf("%s is indexed\n", m.Record.Body)
 		}
 	}
 	return nil // the rest is done

@@ -29,12 +29,12 @@ func main() {
 func index(_ context.Context, b *sqs.Batch) error {
 	for _, m := range b.Messages {
 		switch {
-		case *m.Body == "locked" && m.State().Attempt() == 1:
-			m.Retry(time.Second) // this one; the other messages do not wait
-		case *m.Body == "garbled":
+		case *m.Record.Body == "locked" && m.State().Attempt() == 1:
+			m.RetryAfter(time.Second) // this one; the other messages do not wait
+		case *m.Record.Body == "garbled":
 			m.Reject("no such language") // to the DLQ
 		default:
-			fmt.Printf("%s is indexed\n", *m.Body)
+			fmt.Printf("%s is indexed\n", *m.Record.Body)
 		}
 	}
 	return nil // the rest is done

@@ -27,7 +27,7 @@ func (h *harness) consumeBatch(t testing.TB, cfg adaptertest.Config, bc redelive
 			URLs: []string{h.url}, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay,
 			DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, AMQP: amqp091.Config{Dial: line.dial}, Key: amqp.KeyHeader(keyHeader),
 		}, []string{cfg.Origin}, bc, func(ctx context.Context, b *amqp.Batch) error {
-			return fn(ctx, &adaptertest.Batch{Messages: adaptertest.MessagesOf(b.Messages), AckAll: b.AckAll, RetryAll: b.RetryAll})
+			return fn(ctx, adaptertest.BatchOf(b))
 		})
 	}, line.cut
 }
@@ -43,19 +43,19 @@ func TestConsumeBatch(t *testing.T) {
 	}{
 		"says nothing": {"", 1, func(*amqp.BatchMessage) bool { return true }},
 		"acks":         {"", 1, func(m *amqp.BatchMessage) bool { return m.Ack() }},
-		"retries once": {"", 2, func(m *amqp.BatchMessage) bool { return m.State().Attempt() > 1 || m.Retry(200*time.Millisecond) }},
+		"retries once": {"", 2, func(m *amqp.BatchMessage) bool { return m.State().Attempt() > 1 || m.RetryAfter(200*time.Millisecond) }},
 		"fails":        {redeliver.ReasonExhausted, 3, func(m *amqp.BatchMessage) bool { return m.Answer(errHandler) }},
 		"rejects":      {redeliver.ReasonRejected, 1, func(m *amqp.BatchMessage) bool { return m.Reject("no such card") }},
 		"its own Ack": {"", 1, func(m *amqp.BatchMessage) bool {
-			return m.Delivery.Ack(false) == nil && !m.Retry()
+			return m.Record.Ack(false) == nil && !m.Retry()
 		}},
 		"its own Nack": {redeliver.ReasonExhausted, 3, func(m *amqp.BatchMessage) bool {
-			return m.Nack(false, true) == nil && !m.Ack()
+			return m.Record.Nack(false, true) == nil && !m.Ack()
 		}},
 		"its own Reject": {redeliver.ReasonRejected, 1, func(m *amqp.BatchMessage) bool {
-			return m.Delivery.Reject(false) == nil && !m.Ack()
+			return m.Record.Reject(false) == nil && !m.Ack()
 		}},
-		"multiple": {"", 1, func(m *amqp.BatchMessage) bool { return m.Delivery.Ack(true) != nil && m.Ack() }},
+		"multiple": {"", 1, func(m *amqp.BatchMessage) bool { return m.Record.Ack(true) != nil && m.Ack() }},
 	}
 	var all []string
 	for id := range answers {
@@ -72,12 +72,14 @@ func TestConsumeBatch(t *testing.T) {
 			l.update(func() { largest = max(largest, len(b.Messages)) })
 			for _, m := range b.Messages {
 				d := amqp.DeliveryFromContext(m.Context())
-				if d == nil || d.MessageId != m.MessageId || m.RoutingKey != l.queue || len(m.Body) == 0 {
-					t.Errorf("a delivery %+v whose context has %+v", m.Delivery, d)
+				if d == nil || d.MessageId != m.Record.MessageId || m.Record.RoutingKey != l.queue || len(m.Record.Body) == 0 {
+					t.Errorf("a delivery %+v whose context has %+v", m.Record, d)
 				}
-				l.update(func() { l.runs[m.MessageId] = append(l.runs[m.MessageId], run{attempt: m.State().Attempt()}) })
-				if !answers[m.MessageId].answer(m) {
-					t.Errorf("%s: the answer does not count as expected", m.MessageId)
+				l.update(func() {
+					l.runs[m.Record.MessageId] = append(l.runs[m.Record.MessageId], run{attempt: m.State().Attempt()})
+				})
+				if !answers[m.Record.MessageId].answer(m) {
+					t.Errorf("%s: the answer does not count as expected", m.Record.MessageId)
 				}
 			}
 			return nil

@@ -122,7 +122,7 @@ func (h *handling) handleBatch(_ context.Context, b *middleware.MessageBatch) er
 		time.Sleep(wait) //nolint:forbidigo // This is the handler's work.
 	}
 	for _, m := range b.Messages {
-		if err := h.handle(m.Message); err != nil {
+		if err := h.handle(m.Record); err != nil {
 			m.Answer(err)
 		}
 	}
@@ -133,7 +133,7 @@ func (f *fullBatchTimer) note(s spec, full []*middleware.BatchMessage) {
 	now := time.Now()
 	var last, written time.Time
 	for _, m := range full {
-		value := s.value(m.Payload)
+		value := s.value(m.Record.Payload)
 		if at := time.Unix(0, f.joined[idOf(value)].Load()); at.After(last) {
 			last = at
 		}

@@ -54,7 +54,7 @@ func newKeyCheck(keys uint64) *keyCheck {
 func (k *keyCheck) check(s spec, all []*middleware.BatchMessage) {
 	for _, m := range all {
 		if m.State().Attempts == 0 {
-			k.ran(idOf(s.value(m.Payload)))
+			k.ran(idOf(s.value(m.Record.Payload)))
 		}
 	}
 }

@@ -125,7 +125,7 @@ func TestBatchService(t *testing.T) {
 		must(t, kafka.ConsumeBatch(ctx, client, kafka.Config{Group: s.Topic, Policy: s.policy()}, []string{s.Topic}, batch, func(_ context.Context, b *kafka.Batch) error {
 			var all []batchMember
 			for _, m := range b.Messages {
-				all = append(all, batchMember{string(m.Value), m.State(), m.Answer})
+				all = append(all, batchMember{string(m.Record.Value), m.State(), m.Answer})
 			}
 			return s.handle(log, all)
 		}))
@@ -135,7 +135,7 @@ func TestBatchService(t *testing.T) {
 		must(t, amqp.ConsumeBatch(ctx, cfg, []string{s.Topic}, batch, func(_ context.Context, b *amqp.Batch) error {
 			var all []batchMember
 			for _, m := range b.Messages {
-				all = append(all, batchMember{string(m.Body), m.State(), m.Answer})
+				all = append(all, batchMember{string(m.Record.Body), m.State(), m.Answer})
 			}
 			return s.handle(log, all)
 		}))
@@ -144,7 +144,7 @@ func TestBatchService(t *testing.T) {
 		must(t, sqs.ConsumeBatch(ctx, s.sqs(), []string{s.Topic}, batch, func(_ context.Context, b *sqs.Batch) error {
 			var all []batchMember
 			for _, m := range b.Messages {
-				all = append(all, batchMember{aws.ToString(m.Body), m.State(), m.Answer})
+				all = append(all, batchMember{aws.ToString(m.Record.Body), m.State(), m.Answer})
 			}
 			return s.handle(log, all)
 		}))

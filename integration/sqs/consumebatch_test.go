@@ -30,7 +30,7 @@ func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc redelive
 			AWS: own, Endpoint: h.endpoint, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
 			DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, VisibilityTimeout: hidden, WaitTime: time.Second, StateKeys: h.keys(),
 		}, []string{cfg.Origin}, bc, func(ctx context.Context, b *sqs.Batch) error {
-			return fn(ctx, &adaptertest.Batch{Messages: adaptertest.MessagesOf(b.Messages), AckAll: b.AckAll, RetryAll: b.RetryAll})
+			return fn(ctx, adaptertest.BatchOf(b))
 		})
 	}, service{nil, w}.Kill
 }
@@ -84,11 +84,11 @@ func TestConsumeBatch(t *testing.T) {
 					largest = max(largest, len(b.Messages))
 					latest := map[string]string{} // by group
 					for _, m := range b.Messages {
-						st, body := m.State(), aws.ToString(m.Body)
-						if raw := m.MessageAttributes["raw"]; len(m.MessageAttributes) != 1 || !slices.Equal(raw.BinaryValue, []byte{0, 255}) || m.ReceiptHandle != nil {
-							t.Errorf("attempt %d of %s has %+v", st.Attempt(), body, m.Message)
+						st, body := m.State(), aws.ToString(m.Record.Body)
+						if raw := m.Record.MessageAttributes["raw"]; len(m.Record.MessageAttributes) != 1 || !slices.Equal(raw.BinaryValue, []byte{0, 255}) || m.Record.ReceiptHandle != nil {
+							t.Errorf("attempt %d of %s has %+v", st.Attempt(), body, m.Record)
 						}
-						group := m.Attributes["MessageGroupId"]
+						group := m.Record.Attributes["MessageGroupId"]
 						if h.fifo && latest[group] >= body {
 							t.Errorf("%s comes before %s in a batch", latest[group], body)
 						}

@@ -139,7 +139,7 @@ func answersPerMessage(b *fixture) {
 				case st.ID == "declined":
 					m.Answer(fmt.Errorf("try %d: %w", st.Attempt(), errHandler))
 				case st.ID == "later" && st.Attempts == 0:
-					m.Retry(delay)
+					m.RetryAfter(delay)
 				case st.ID == "rejected" && st.Attempts == 1:
 					m.Reject("no such schema")
 				case st.ID == "rejected", st.ID == "twice" && st.Attempts < 2:

@@ -8,14 +8,15 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Batch is a batch of Watermill messages or of records.
 type Batch struct {
-	Messages []BatchMessage
-	AckAll   func() bool
-	RetryAll func(delay ...time.Duration) bool
+	Messages      []BatchMessage
+	AckAll        func() bool
+	RetryAll      func() bool
+	RetryAllAfter func(time.Duration) bool
 }
 
 // BatchFunc handles a batch in any form.
@@ -26,23 +27,19 @@ type BatchMessage interface {
 	Context() context.Context
 	State() redeliver.State
 	Ack() bool
-	Retry(delay ...time.Duration) bool
+	Retry() bool
+	RetryAfter(d time.Duration) bool
 	Reject(reason string) bool
 	Answer(err error) bool
 }
 
-// BatchOf returns the Batch of Watermill messages.
-func BatchOf(mb *middleware.MessageBatch) *Batch {
-	return &Batch{Messages: MessagesOf(mb.Messages), AckAll: mb.AckAll, RetryAll: mb.RetryAll}
-}
-
-// MessagesOf converts the messages of a batch.
-func MessagesOf[M BatchMessage](all []M) []BatchMessage {
-	msgs := make([]BatchMessage, len(all))
-	for i, m := range all {
-		msgs[i] = m
+// BatchOf returns a batch of messages of any type.
+func BatchOf[M any](mb *mq.Batch[M]) *Batch {
+	b := &Batch{AckAll: mb.AckAll, RetryAll: mb.RetryAll, RetryAllAfter: mb.RetryAllAfter}
+	for _, m := range mb.Messages {
+		b.Messages = append(b.Messages, m)
 	}
-	return msgs
+	return b
 }
 
 // inBothForms adds the same tests for batches in the broker's own form.

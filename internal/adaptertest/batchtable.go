@@ -83,21 +83,21 @@ func (r BatchRow) makeCalls(tb testing.TB, b *Batch) {
 	counted := map[string]bool{}
 	for _, c := range calls {
 		m, counts := b.Messages[0], false
-		var delay []time.Duration
-		if c[3] != "" {
-			delay = append(delay, length(tb, c[3]))
-		}
 		switch c[1] + c[2] {
 		case "m1.Ack":
 			counts = m.Ack()
 		case "m1.Retry":
-			counts = m.Retry(delay...)
+			counts = m.Retry()
+		case "m1.RetryAfter":
+			counts = m.RetryAfter(length(tb, c[3]))
 		case "m1.Reject":
 			counts = m.Reject("no such schema")
 		case "AckAll":
 			counts = b.AckAll()
 		case "RetryAll":
-			counts = b.RetryAll(delay...)
+			counts = b.RetryAll()
+		case "RetryAllAfter":
+			counts = b.RetryAllAfter(length(tb, c[3]))
 		default:
 			tb.Errorf("%q is unknown", c[0])
 		}

@@ -32,15 +32,17 @@ var allowed = map[string][]string{
 	"internal/engine/guard": {module},
 	"internal/engine": {module, module + "/internal/engine/guard", module + "/observe", module + "/delayqueue", module + "/driver", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/cenkalti/backoff/v4", "golang.org/x/time/rate"},
-	"internal/statekeys":    {module},
-	"internal/kafkaname":    {module, module + "/delayqueue", module + "/internal/shell"},
-	"internal/awshttp":      {"github.com/aws/aws-sdk-go-v2/aws/transport/http"}, // for the adapter, and for clients of the tests
-	"doctor":                {module},                                            // what the Doctor of a client finds
-	"deadletter":            {module, module + "/delayqueue", module + "/driver"},
-	"deadletter/driver":     {module, module + "/driver", module + "/deadletter", module + "/internal/foreign"}, // what a broker implements for deadletter
-	"internal/foreign":      {module, module + "/deadletter"},
-	"simulate":              {module, module + "/delayqueue"},
-	"middleware":            {module, module + "/internal/engine", module + "/observe", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
+	"internal/statekeys": {module},
+	"internal/kafkaname": {module, module + "/delayqueue", module + "/internal/shell"},
+	"internal/awshttp":   {"github.com/aws/aws-sdk-go-v2/aws/transport/http"}, // for the adapter, and for clients of the tests
+	"doctor":             {module},                                            // what the Doctor of a client finds
+	"deadletter":         {module, module + "/delayqueue", module + "/driver"},
+	"deadletter/driver":  {module, module + "/driver", module + "/deadletter", module + "/internal/foreign"}, // what a broker implements for deadletter
+	"internal/foreign":   {module, module + "/deadletter"},
+	"simulate":           {module, module + "/delayqueue"},
+	// Users hold its types, whatever their broker is.
+	"mq":                    {module, module + "/deadletter", module + "/delayqueue", module + "/doctor", module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message"},
+	"middleware":            {module, module + "/mq", module + "/internal/engine", module + "/observe", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
 	"middleware/redisdedup": {module, module + "/middleware", "github.com/redis/go-redis/v9"},
 	"middleware/sqlinbox":   {module}, // database/sql; the driver is the user's
 	"adapters/kafka/internal/record": {module, module + "/deadletter", module + "/driver", module + "/internal/engine",
@@ -65,9 +67,9 @@ var allowed = map[string][]string{
 		"github.com/IBM/sarama"},
 	"adapters/kafka/internal/reader": {module, module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/commands", module + "/adapters/kafka/internal/commitmeta", module + "/adapters/kafka/internal/crash", module + "/adapters/kafka/internal/diagnose", module + "/adapters/kafka/internal/perkey", module + "/adapters/kafka/internal/produce", module + "/adapters/kafka/internal/record", module + "/adapters/kafka/internal/settle", module + "/adapters/kafka/internal/sweep", module + "/adapters/kafka/internal/topiclog", module + "/adapters/kafka/internal/topology",
 		module + "/deadletter", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/internal/foreign", "github.com/cenkalti/backoff/v4", "github.com/IBM/sarama"},
-	"adapters/kafka": {module, module + "/deadletter/driver", module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/commands", module + "/adapters/kafka/internal/commitmeta", module + "/adapters/kafka/internal/diagnose", module + "/adapters/kafka/internal/dlq", module + "/adapters/kafka/internal/perkey", module + "/adapters/kafka/internal/produce", module + "/adapters/kafka/internal/reader", module + "/adapters/kafka/internal/record", module + "/adapters/kafka/internal/settle", module + "/adapters/kafka/internal/topiclog", module + "/adapters/kafka/internal/topology", module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/internal/engine", module + "/observe", module + "/deadletter",
+	"adapters/kafka": {module, module + "/mq", module + "/deadletter/driver", module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/commands", module + "/adapters/kafka/internal/commitmeta", module + "/adapters/kafka/internal/diagnose", module + "/adapters/kafka/internal/dlq", module + "/adapters/kafka/internal/perkey", module + "/adapters/kafka/internal/produce", module + "/adapters/kafka/internal/reader", module + "/adapters/kafka/internal/record", module + "/adapters/kafka/internal/settle", module + "/adapters/kafka/internal/topiclog", module + "/adapters/kafka/internal/topology", module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/internal/engine", module + "/observe", module + "/deadletter",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/IBM/sarama"},
-	"adapters/amqp": {module, module + "/adapters/amqp/internal/crashes", module + "/adapters/amqp/internal/dlq", module + "/adapters/amqp/internal/layout", module + "/adapters/amqp/internal/link", module + "/adapters/amqp/internal/management", module + "/adapters/amqp/internal/pausemark", module + "/adapters/amqp/internal/scan", module + "/adapters/amqp/internal/topology", module + "/adapters/amqp/internal/wire", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/observe", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
+	"adapters/amqp": {module, module + "/mq", module + "/adapters/amqp/internal/crashes", module + "/adapters/amqp/internal/dlq", module + "/adapters/amqp/internal/layout", module + "/adapters/amqp/internal/link", module + "/adapters/amqp/internal/management", module + "/adapters/amqp/internal/pausemark", module + "/adapters/amqp/internal/scan", module + "/adapters/amqp/internal/topology", module + "/adapters/amqp/internal/wire", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/observe", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/amqptest":   {"github.com/rabbitmq/amqp091-go"}, // a broker and a management API, for tests of several packages
 	"adapters/amqp/internal/crashes":    {module + "/adapters/amqp/internal/link", "github.com/rabbitmq/amqp091-go"},
@@ -84,25 +86,25 @@ var allowed = map[string][]string{
 		"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
 	"adapters/sqs/internal/dlq": {module, module + "/adapters/sqs/internal/api", module + "/adapters/sqs/internal/wire", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
-	"adapters/sqs": {module, module + "/adapters/sqs/internal/api", module + "/adapters/sqs/internal/dlq", module + "/adapters/sqs/internal/wire", module + "/delayqueue", module + "/doctor", module + "/internal/awshttp", module + "/driver", module + "/internal/engine", module + "/observe", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
+	"adapters/sqs": {module, module + "/mq", module + "/adapters/sqs/internal/api", module + "/adapters/sqs/internal/dlq", module + "/adapters/sqs/internal/wire", module + "/delayqueue", module + "/doctor", module + "/internal/awshttp", module + "/driver", module + "/internal/engine", module + "/observe", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/aws/aws-sdk-go-v2/aws",
 		"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
-	"adapters/kafkashare": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/observe",
+	"adapters/kafkashare": {module, module + "/mq", module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/observe",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
 	// Any Watermill Pub/Sub: it imports no broker client.
-	"adapters/pubsub": {module, module + "/internal/kafkaname", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/observe", "github.com/ThreeDotsLabs/watermill/message",
+	"adapters/pubsub": {module, module + "/mq", module + "/internal/kafkaname", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/observe", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/ThreeDotsLabs/watermill/components/delay", "github.com/cenkalti/backoff/v4"},
 	// An adapter of the user's own: it imports no broker client.
 	"adapters": {module, module + "/delayqueue", module + "/driver", module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message"},
-	"internal/adaptertest": {module, module + "/observe", module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
+	"internal/adaptertest": {module, module + "/mq", module + "/observe", module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
-	"redelivertest": {module, module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/observe", module + "/middleware", module + "/deadletter", module + "/deadletter/driver", "github.com/ThreeDotsLabs/watermill",
+	"redelivertest": {module, module + "/mq", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/observe", module + "/middleware", module + "/deadletter", module + "/deadletter/driver", "github.com/ThreeDotsLabs/watermill",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
 	"observe/hook": {module}, // a function for a sink, and the goroutine that calls it
 	"observe/prom": {module, module + "/observe", module + "/delayqueue", module + "/doctor", module + "/deadletter", module + "/internal/observed", "github.com/prometheus/client_golang/prometheus"},
 	"observe/otel": {module, module + "/deadletter", module + "/observe", module + "/internal/observed", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/baggage",
 		"go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/propagation", "go.opentelemetry.io/otel/trace"},
-	"console": {module, module + "/deadletter"},
+	"console": {module, module + "/mq", module + "/deadletter"},
 	// The code that the exporters of metrics share.
 	"internal/observed":              {module, module + "/observe", module + "/delayqueue", module + "/deadletter"},
 	"internal/observed/observedtest": {module, module + "/deadletter"},
@@ -111,7 +113,7 @@ var allowed = map[string][]string{
 	"internal/brokerurl": {"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/sasl", "github.com/twmb/franz-go/pkg/sasl/plain", "github.com/twmb/franz-go/pkg/sasl/scram",
 		"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/credentials"},
 	// A harness, for tests of two modules: it may have the adapter's client and an independent one.
-	"internal/kafkatest": {module, "github.com/twmb/franz-go/pkg/kfake", module + "/internal/observed", module + "/internal/adaptertest", module + "/deadletter", module + "/adapters/kafka", module + "/adapters/kafkashare", "github.com/twmb/franz-go/pkg/kversion", "github.com/ThreeDotsLabs/watermill/message",
+	"internal/kafkatest": {module, module + "/mq", "github.com/twmb/franz-go/pkg/kfake", module + "/internal/observed", module + "/internal/adaptertest", module + "/deadletter", module + "/adapters/kafka", module + "/adapters/kafkashare", "github.com/twmb/franz-go/pkg/kversion", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/IBM/sarama", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
 	// An SQS in memory, for tests of several packages.
 	"internal/sqsfake":     {"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/credentials"},

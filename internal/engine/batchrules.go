@@ -88,16 +88,6 @@ func (m *Batched) OwnAnswer() (ok bool, err error) {
 	return m.answered, m.answer
 }
 
-// Ack answers that the message was handled.
-func (m *Batched) Ack() bool { return m.Answer(nil) }
-
-// Retry answers that the message has failed and must run again after delay, or, without a delay, when the policy says.
-// A negative delay counts as 0; all delays but the first are ignored.
-func (m *Batched) Retry(delay ...time.Duration) bool { return m.Answer(retryAsked(delay)) }
-
-// Reject answers that the message goes to the DLQ now.
-func (m *Batched) Reject(reason string) bool { return m.Answer(redeliver.Reject(reason)) }
-
 // Answer answers as a handler of single messages does with the error that it returns. It reports whether the answer counts:
 // it does not if the message already has an answer, or if its Timeout or its batch is over. An answer after the end of the
 // batch is reported to the sink.
@@ -232,7 +222,7 @@ func (m *Batched) reportLate(err error) {
 	})
 }
 
-// Expired implements [Task]. It returns the answer of AckAll or RetryAll if one was called, and otherwise timeout. The batch's
+// Expired implements [Task]. It returns the answer for the whole batch if there is one, and otherwise timeout. The batch's
 // context ends before its first message is settled.
 func (m *Batched) Expired(timeout error) error {
 	b := m.batch
@@ -287,13 +277,6 @@ func (m *Batched) checkExpired() error {
 	return m.d.sub.checkExpired(m.d.state, m.d.entry)
 }
 
-func retryAsked(delay []time.Duration) error {
-	if len(delay) == 0 {
-		return redeliver.ErrRetryRequested
-	}
-	return redeliver.RetryAfter(redeliver.ErrRetryRequested, delay[0])
-}
-
 // Batch is one call of a batch function, and the context of that call. The context ends after the policy's Timeout, counted from
 // the call, or when all messages of the batch were lost to this process. A Batch is safe for concurrent use.
 type Batch struct {
@@ -308,7 +291,7 @@ type Batch struct {
 
 	mu     sync.Mutex
 	over   bool  // the function has ended
-	called bool  // AckAll or RetryAll was called
+	called bool  // Answer was called
 	answer error // of that call
 
 	messages      []*Batched
@@ -316,15 +299,9 @@ type Batch struct {
 	expiry, stuck *time.Timer   // nil: no Timeout
 }
 
-// AckAll acks, when the function returns, every message that has no answer of its own, whatever the function returns.
-// It reports whether the call counts: it does not after another AckAll or RetryAll, or after the end of the batch.
-func (b *Batch) AckAll() bool { return b.all(nil) }
-
-// RetryAll fails, when the function returns, every message that has no answer of its own. They run again after delay, see
-// [Batched.Retry]. It reports whether the call counts, as AckAll does.
-func (b *Batch) RetryAll(delay ...time.Duration) bool { return b.all(retryAsked(delay)) }
-
-func (b *Batch) all(answer error) bool {
+// Answer takes an answer for every message that has none of its own when the function returns, whatever the function returns. It
+// reports whether the call counts: it does not after another one, or after the end of the batch.
+func (b *Batch) Answer(answer error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over || b.called {

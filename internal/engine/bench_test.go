@@ -122,7 +122,7 @@ func TestASuccessAllocatesLittle(t *testing.T) {
 		BatchConfig: redeliver.BatchConfig{Size: 100, Timeout: time.Hour}.WithDefaults(),
 		Batch: func(_ *engine.Batch, all []*engine.BatchMember[*record]) error {
 			for _, m := range all[:len(all)/2] {
-				m.Ack() // the rest is acked by its end
+				m.Answer(nil) // the rest is acked by its end
 			}
 			return nil
 		},

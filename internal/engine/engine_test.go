@@ -488,7 +488,7 @@ func TestABatchAnswersForEachOfItsRecords(t *testing.T) {
 			for _, m := range all {
 				s += m.Record.id
 				if m.Record.id == "b" {
-					m.Reject("bad")
+					m.Answer(redeliver.Reject("bad"))
 				}
 			}
 			batches = append(batches, s)

@@ -120,7 +120,7 @@ func TestABatchFunctionExtendsItsBatch(t *testing.T) {
 				var ended time.Duration
 				j.start(t, bs.options(redeliver.BatchConfig{Size: 3}, func(b *engine.Batch, all members) error {
 					began := time.Now()
-					all[0].Ack()
+					all[0].Answer(nil)
 					if err := redeliver.Extend(of(b, all), 3*time.Minute); err != nil {
 						t.Errorf("%s: %v", name, err)
 					}

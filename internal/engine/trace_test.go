@@ -170,7 +170,7 @@ func TestABatchHasOneSpan(t *testing.T) {
 			BatchConfig: redeliver.BatchConfig{Size: 2}.WithDefaults(),
 			Batch: func(b *engine.Batch, all []*engine.BatchMember[*record]) error {
 				seen = runOf(b)
-				all[0].Ack()
+				all[0].Answer(nil)
 				return errOurs
 			},
 		})

@@ -139,7 +139,7 @@ func (k *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc redelive
 		}
 		defer client.Close()
 		return kafka.ConsumeBatch(ctx, client, k.config(cfg), []string{cfg.Origin}, bc, func(ctx context.Context, b *kafka.Batch) error {
-			return fn(ctx, &adaptertest.Batch{Messages: adaptertest.MessagesOf(b.Messages), AckAll: b.AckAll, RetryAll: b.RetryAll})
+			return fn(ctx, adaptertest.BatchOf(b))
 		})
 	}, func() { k.killMember(cfg.Group, dialer) }
 }

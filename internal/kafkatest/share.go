@@ -60,7 +60,7 @@ func NewShare(tb testing.TB, addrs []string) adaptertest.Harness {
 		dialer := newKillableDialer(k.guard)
 		return func(ctx context.Context) error {
 			return kafkashare.ConsumeBatch(ctx, k.shareConfig(cfg, dialer), []string{cfg.Origin}, bc, func(ctx context.Context, b *kafkashare.Batch) error {
-				return fn(ctx, &adaptertest.Batch{Messages: adaptertest.MessagesOf(b.Messages), AckAll: b.AckAll, RetryAll: b.RetryAll})
+				return fn(ctx, adaptertest.BatchOf(b))
 			})
 		}, func() { k.killShare(cfg.Group, dialer) }
 	}

@@ -42,7 +42,7 @@ func TestABatchIsLinkedToEachOfItsMessages(t *testing.T) {
 		docs := c.Handle("documents", must(middleware.Batch(redeliver.BatchConfig{Size: 3, Timeout: time.Second}, func(ctx context.Context, mb *middleware.MessageBatch) error {
 			seen = append(seen, current(ctx))
 			for _, m := range mb.Messages {
-				if m.UUID == "d-2" {
+				if m.Record.UUID == "d-2" {
 					m.Answer(errDeclined)
 				}
 			}

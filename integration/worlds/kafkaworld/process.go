@@ -108,8 +108,8 @@ func (s *service) consumeBatch(ctx context.Context) error {
 	batch := redeliver.BatchConfig{Size: s.Version.BatchSize, Timeout: s.Version.BatchTimeout}
 	return s.withClient(func(c sarama.Client) error {
 		return kafka.ConsumeBatch(ctx, c, s.config(), s.Service.Topics, batch, func(_ context.Context, b *kafka.Batch) error {
-			return live.HandleBatch(s.Process, b.Messages, func(m *kafka.BatchMessage) string { return string(m.Key) },
-				func(ctx context.Context, m *kafka.BatchMessage) error { return s.handleRecord(ctx, m.ConsumerMessage) })
+			return live.HandleBatch(s.Process, b.Messages, func(m *kafka.BatchMessage) string { return string(m.Record.Key) },
+				func(ctx context.Context, m *kafka.BatchMessage) error { return s.handleRecord(ctx, m.Record) })
 		})
 	})
 }

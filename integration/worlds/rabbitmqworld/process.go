@@ -62,8 +62,8 @@ func (s *service) consume(ctx context.Context) error {
 func (s *service) consumeBatch(ctx context.Context) error {
 	batch := redeliver.BatchConfig{Size: s.Version.BatchSize, Timeout: s.Version.BatchTimeout}
 	return amqp.ConsumeBatch(ctx, s.config(), s.Service.Topics, batch, func(_ context.Context, b *amqp.Batch) error {
-		return live.HandleBatch(s.Process, b.Messages, func(m *amqp.BatchMessage) string { return text(m.Headers, keyHeader) },
-			func(ctx context.Context, m *amqp.BatchMessage) error { return s.handleDelivery(ctx, &m.Delivery) })
+		return live.HandleBatch(s.Process, b.Messages, func(m *amqp.BatchMessage) string { return text(m.Record.Headers, keyHeader) },
+			func(ctx context.Context, m *amqp.BatchMessage) error { return s.handleDelivery(ctx, &m.Record) })
 	})
 }
 

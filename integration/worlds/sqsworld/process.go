@@ -89,8 +89,8 @@ func (s *service) consume(ctx context.Context) error {
 func (s *service) consumeBatch(ctx context.Context) error {
 	batch := redeliver.BatchConfig{Size: s.Version.BatchSize, Timeout: s.Version.BatchTimeout}
 	return sqs.ConsumeBatch(ctx, s.config(), s.Service.Topics, batch, func(_ context.Context, b *sqs.Batch) error {
-		return live.HandleBatch(s.Process, b.Messages, func(m *sqs.BatchMessage) string { return m.Attributes["MessageGroupId"] },
-			func(ctx context.Context, m *sqs.BatchMessage) error { return s.handleMessage(ctx, &m.Message) })
+		return live.HandleBatch(s.Process, b.Messages, func(m *sqs.BatchMessage) string { return m.Record.Attributes["MessageGroupId"] },
+			func(ctx context.Context, m *sqs.BatchMessage) error { return s.handleMessage(ctx, &m.Record) })
 	})
 }
 

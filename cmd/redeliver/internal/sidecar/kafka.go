@@ -34,7 +34,7 @@ func (r *runner) kafka(ctx context.Context) error {
 		})
 	}
 	return kafka.ConsumeBatch(ctx, client, c, r.Topics, r.Batch, func(ctx context.Context, b *kafka.Batch) error {
-		return handleAll(ctx, r, b.Messages, func(m *kafka.BatchMessage) *Message { return fromKafka(m.State(), m.ConsumerMessage) })
+		return handleAll(ctx, r, b.Messages, func(m *kafka.BatchMessage) *Message { return fromKafka(m.State(), m.Record) })
 	})
 }
 

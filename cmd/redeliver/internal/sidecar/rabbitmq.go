@@ -30,7 +30,7 @@ func (r *runner) rabbitmq(ctx context.Context) error {
 		})
 	}
 	return amqp.ConsumeBatch(ctx, c, r.Topics, r.Batch, func(ctx context.Context, b *amqp.Batch) error {
-		return handleAll(ctx, r, b.Messages, func(m *amqp.BatchMessage) *Message { return fromRabbitMQ(m.State(), &m.Delivery) })
+		return handleAll(ctx, r, b.Messages, func(m *amqp.BatchMessage) *Message { return fromRabbitMQ(m.State(), &m.Record) })
 	})
 }
 

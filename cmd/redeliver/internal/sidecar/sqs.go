@@ -30,7 +30,7 @@ func (r *runner) sqs(ctx context.Context) error {
 		})
 	}
 	return sqs.ConsumeBatch(ctx, c, r.Topics, r.Batch, func(ctx context.Context, b *sqs.Batch) error {
-		return handleAll(ctx, r, b.Messages, func(m *sqs.BatchMessage) *Message { return fromSQS(m.State(), &m.Message) })
+		return handleAll(ctx, r, b.Messages, func(m *sqs.BatchMessage) *Message { return fromSQS(m.State(), &m.Record) })
 	})
 }
 
