@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/contextkey"
 	"github.com/redeliver/redeliver/internal/limits"
 )
@@ -75,7 +76,7 @@ func TestShortIDFitsAHeaderAndStaysUnique(t *testing.T) {
 		if (got == row.id) != row.same || limits.ShortID(got) != got {
 			t.Errorf("%s: %q becomes %q, and then %q", name, row.id, got, limits.ShortID(got))
 		}
-		s, findings := redeliver.ParseHeaders("", redeliver.State{ID: got}.AppendHeaders(nil))
+		s, findings := driver.ParseHeaders("", driver.AppendStateHeaders(redeliver.State{ID: got}, nil))
 		if s.ID != got || len(findings) > 0 {
 			t.Errorf("%s: %q is read as %q, findings %v", name, got, s.ID, findings)
 		}

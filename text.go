@@ -119,17 +119,17 @@ func errorType(err error) string {
 		case "*fmt.wrapError", "*redeliver.permanentError", "*redeliver.RetryAfterError", "*redeliver.postponeError", "*redeliver.PauseError":
 			next := errors.Unwrap(e)
 			if next == nil {
-				return limits.Cut(name, maxErrorType)
+				return limits.Cut(name, limits.MaxErrorType)
 			}
 			e = next
 		case "*errors.joinError", "*fmt.wrapErrors", "*multierr.multiError":
 			many, ok := e.(interface{ Unwrap() []error })
 			if !ok || len(many.Unwrap()) == 0 || many.Unwrap()[0] == nil {
-				return limits.Cut(name, maxErrorType)
+				return limits.Cut(name, limits.MaxErrorType)
 			}
 			e = many.Unwrap()[0]
 		default:
-			return limits.Cut(name, maxErrorType)
+			return limits.Cut(name, limits.MaxErrorType)
 		}
 	}
 	return ""

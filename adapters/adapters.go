@@ -208,7 +208,7 @@ func (c *Consumer[R]) countRun(n int) {
 // at has the Ladder, delayqueue.NewLadder(policy), the Level from which the message was read, and the time when it was
 // Written there. For a broker that can hold a message until any time, they are zero. Arrive sets Group, Origin, Jitter
 // and Now.
-func (c *Consumer[R]) Arrive(m *driver.Message[R], at delayqueue.Arrival, headers []redeliver.Header) {
+func (c *Consumer[R]) Arrive(m *driver.Message[R], at delayqueue.Arrival, headers []driver.Header) {
 	at.Group, at.Origin, at.Jitter, at.Now = c.sub.Group, c.sub.Origin, c.jitter, time.Now()
 	if at.Written.IsZero() {
 		at.Written = at.Now

@@ -41,7 +41,7 @@ type record struct {
 	metadata map[string]string
 	written  time.Time
 	level    time.Duration
-	headers  []redeliver.Header
+	headers  []driver.Header
 }
 
 func newBroker(p redeliver.Policy) *broker {
@@ -144,7 +144,7 @@ func (b *broker) Write(_ context.Context, to driver.Place, m *driver.Message[*re
 		level, _ := b.ladder.Next(time.Until(st.Due), 100*time.Millisecond)
 		where = delayqueue.LevelName(level)
 		b.written = append(b.written, where)
-		b.in <- &record{id: m.Record.id, metadata: m.Record.metadata, written: time.Now(), level: level, headers: st.AppendHeaders(nil)}
+		b.in <- &record{id: m.Record.id, metadata: m.Record.metadata, written: time.Now(), level: level, headers: driver.AppendStateHeaders(*st, nil)}
 	}
 	b.mu.Unlock()
 	done.Confirmed(where, nil)
@@ -259,8 +259,8 @@ func TestMessagesFromALevel(t *testing.T) {
 		publish.ID = "publish"
 		ran := 0
 		b.run(t, b.config(policy, func(context.Context, *record) error { ran++; return nil }), func() {
-			b.in <- &record{id: "retry", metadata: expired, written: began, level: time.Minute, headers: retry.AppendHeaders(nil)}
-			b.in <- &record{id: "publish", written: began, level: time.Minute, headers: publish.AppendHeaders(nil)}
+			b.in <- &record{id: "retry", metadata: expired, written: began, level: time.Minute, headers: driver.AppendStateHeaders(retry, nil)}
+			b.in <- &record{id: "publish", written: began, level: time.Minute, headers: driver.AppendStateHeaders(publish, nil)}
 			<-time.After(59 * time.Second) // in virtual time
 			b.mu.Lock()
 			if len(b.published)+len(b.dead) != 0 {

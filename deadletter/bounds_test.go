@@ -9,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // The bound of a window includes keys and headers, and not only bodies.
@@ -59,8 +60,8 @@ func TestInvalidRateIsRefusedByRunAndDryRun(t *testing.T) {
 // afterwards.
 func TestAnExportOfAMismatchIsImported(t *testing.T) {
 	for name, m := range map[string]*deadletter.Message{
-		"group":   read(nil, (redeliver.State{ID: "a", Group: "mail", Origin: "orders", Attempts: 2}).AppendHeaders(nil)...),
-		"origin":  read(nil, (redeliver.State{ID: "a", Group: "billing", Origin: "refunds", Attempts: 2}).AppendHeaders(nil)...),
+		"group":   read(nil, driver.AppendStateHeaders((redeliver.State{ID: "a", Group: "mail", Origin: "orders", Attempts: 2}), nil)...),
+		"origin":  read(nil, driver.AppendStateHeaders((redeliver.State{ID: "a", Group: "billing", Origin: "refunds", Attempts: 2}), nil)...),
 		"foreign": read([]deadletter.Header{{Name: "topic_poisoned", Value: []byte("refunds")}}),
 		"SQS":     read([]deadletter.Header{{Name: "DeadLetterQueueSourceArn", Value: []byte("arn:aws:sqs:eu-west-1:1:refunds")}}),
 	} {
@@ -76,7 +77,7 @@ func TestAnExportOfAMismatchIsImported(t *testing.T) {
 			continue
 		}
 		// An adapter writes the state as headers, and reads it again.
-		again := read(nil, h.messages[1].State.AppendHeaders(nil)...)
+		again := read(nil, driver.AppendStateHeaders(h.messages[1].State, nil)...)
 		if back := h.messages[1]; m.Mismatch == "" || back.Mismatch != m.Mismatch || again.Mismatch != m.Mismatch || back.State != m.State {
 			t.Errorf("%s: it was %q with %+v, is %q with %+v, and is read as %q", name, m.Mismatch, m.State, back.Mismatch, back.State, again.Mismatch)
 		}

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	msgdriver "github.com/redeliver/redeliver/driver"
 )
 
 // fakeDLQ is a DLQ in memory that a test controls completely. It belongs to one goroutine.
@@ -215,7 +215,7 @@ func (c *fakeClaim) Release(context.Context) error {
 var orders = deadletter.Info{DLQ: "orders.billing.dlq", Origin: "orders", Group: "billing", ReplayTo: "orders.billing.retry"}
 
 // read returns the dead letter with those headers, as an adapter reads it.
-func read(headers []deadletter.Header, ours ...redeliver.Header) *deadletter.Message {
+func read(headers []deadletter.Header, ours ...msgdriver.Header) *deadletter.Message {
 	m := &deadletter.Message{Time: time.Unix(1_700_000_000, 0).UTC(), Headers: headers}
 	driver.ReadHeaders(m, orders, ours, func() string { return "made up" })
 	return m

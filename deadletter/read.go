@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // ReadOwnHeaders sets the State, the Findings and the Mismatch of a dead letter from the headers that redeliver wrote. Adapters call
 // ReadHeaders of package driver.
-func ReadOwnHeaders(m *Message, info Info, ours []redeliver.Header) {
+func ReadOwnHeaders(m *Message, info Info, ours []driver.Header) {
 	group := ""
 	for _, h := range ours {
 		switch {
@@ -23,7 +24,7 @@ func ReadOwnHeaders(m *Message, info Info, ours []redeliver.Header) {
 	}
 	group = cmp.Or(group, info.Group)
 	// Parse with the group that the headers name, so that a message of another group can be shown, too.
-	m.State, m.Findings = redeliver.ParseHeaders(group, ours)
+	m.State, m.Findings = driver.ParseHeaders(group, ours)
 	if t := m.State.Truncated; t != "" {
 		m.Mismatch = fmt.Sprintf("its body was left out because %s refused it (%s); look for the original at %s", info.DLQ, t, originalOf(m))
 	}

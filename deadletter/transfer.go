@@ -11,32 +11,33 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
 // line is an exported dead letter, a JSON object in one line. Bytes are in base64, so that an import restores them exactly. A null
 // stays null.
 type line struct {
-	DLQ        string             `json:"dlq"`
-	Origin     string             `json:"origin"`
-	Group      string             `json:"group"`
-	ID         string             `json:"id"`
-	Position   Position           `json:"position"`
-	Time       time.Time          `json:"time"`
-	Key        []byte             `json:"key"`
-	Body       []byte             `json:"body"`
-	Headers    []Header           `json:"headers"` // never null
-	Writer     Writer             `json:"filler,omitempty"`
-	Properties []Header           `json:"properties,omitempty"`
-	Foreign    []Header           `json:"foreign,omitempty"`
-	State      []redeliver.Header `json:"state"`
+	DLQ        string          `json:"dlq"`
+	Origin     string          `json:"origin"`
+	Group      string          `json:"group"`
+	ID         string          `json:"id"`
+	Position   Position        `json:"position"`
+	Time       time.Time       `json:"time"`
+	Key        []byte          `json:"key"`
+	Body       []byte          `json:"body"`
+	Headers    []Header        `json:"headers"` // never null
+	Writer     Writer          `json:"filler,omitempty"`
+	Properties []Header        `json:"properties,omitempty"`
+	Foreign    []Header        `json:"foreign,omitempty"`
+	State      []driver.Header `json:"state"`
 }
 
 // lineOf returns a message as a line of the DLQ that info describes.
 func lineOf(m *Message, info Info) line {
 	return line{
 		DLQ: info.DLQ, Origin: info.Origin, Group: info.Group, ID: m.ID, Position: m.Position, Time: m.Time, Key: m.Key, Body: m.Body,
-		Headers: append([]Header{}, m.Headers...), Writer: m.Writer, Properties: m.Properties, Foreign: m.Foreign, State: m.State.AppendHeaders(nil),
+		Headers: append([]Header{}, m.Headers...), Writer: m.Writer, Properties: m.Properties, Foreign: m.Foreign, State: driver.AppendStateHeaders(m.State, nil),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -61,8 +62,8 @@ type Stay struct {
 //     leave at once, because its retries must not all run within a moment.
 //   - If a level fits into the time that remains when this level is over, the message
 //     hops. Otherwise it stays until it is due.
-func Arrive(a *Arrival, headers []redeliver.Header, id func() string) Stay {
-	st, findings := redeliver.ParseHeaders(a.Group, headers)
+func Arrive(a *Arrival, headers []driver.Header, id func() string) Stay {
+	st, findings := driver.ParseHeaders(a.Group, headers)
 	if len(a.Findings) > 0 {
 		findings = append(slices.Clip(a.Findings), findings...)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/driver"
 )
 
 const (
@@ -30,27 +31,27 @@ func waits(l delayqueue.Ladder, level time.Duration) *delayqueue.Arrival {
 }
 
 // failed returns the headers of a message that failed once and is due after d.
-func failed(policy string, d time.Duration) []redeliver.Header {
+func failed(policy string, d time.Duration) []driver.Header {
 	st := redeliver.State{
 		ID: "id", Group: "billing", Origin: "orders", Attempts: 1, Due: arrivedAt.Add(d), FirstFailed: arrivedAt, LastFailed: arrivedAt,
 		Source: redeliver.Source{Known: true, Offset: 7}, Policy: policy,
 	}
-	return st.AppendHeaders(nil)
+	return driver.AppendStateHeaders(st, nil)
 }
 
 // planned returns the headers of a delayed publish that is due after d.
-func planned(d time.Duration) []redeliver.Header {
+func planned(d time.Duration) []driver.Header {
 	st := redeliver.State{ID: "id", Group: "billing", Origin: "orders", Due: arrivedAt.Add(d), Policy: mine}
-	return st.AppendHeaders(nil)
+	return driver.AppendStateHeaders(st, nil)
 }
 
 // withHeader returns the headers with another value of one header; "" removes it.
-func withHeader(hs []redeliver.Header, name, value string) []redeliver.Header {
-	hs = slices.DeleteFunc(hs, func(h redeliver.Header) bool { return h.Name == name })
+func withHeader(hs []driver.Header, name, value string) []driver.Header {
+	hs = slices.DeleteFunc(hs, func(h driver.Header) bool { return h.Name == name })
 	if value == "" {
 		return hs
 	}
-	return append(hs, redeliver.Header{Name: name, Value: value})
+	return append(hs, driver.Header{Name: name, Value: value})
 }
 
 func TestArrive(t *testing.T) {
@@ -78,7 +79,7 @@ func TestArrive(t *testing.T) {
 
 	for name, c := range map[string]struct {
 		at       *delayqueue.Arrival
-		headers  []redeliver.Header
+		headers  []driver.Header
 		due      time.Duration // after now
 		until    time.Duration // if it is not due
 		publish  bool
@@ -139,7 +140,7 @@ func TestArrive(t *testing.T) {
 		"the same, with an hour left":    {at: written(waits(long, 2*hour), -hour), headers: withHeader(failed(mine, 0), redeliver.HeaderDue, "soon"), due: hour, attempts: 1, findings: []string{redeliver.HeaderDue}},
 		"due in the year 9999":           {at: waits(short, 5*second), headers: withHeader(failed(mine, 0), redeliver.HeaderDue, "9999-12-31T23:59:59.999Z"), due: redeliver.MaxWait, until: 5 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
 		"the same on the longest level":  {at: waits(short, 30*second), headers: withHeader(failed(mine, 0), redeliver.HeaderDue, "9999-12-31T23:59:59.999Z"), due: redeliver.MaxWait, until: 30 * second, attempts: 1, findings: []string{redeliver.HeaderDue}},
-		"the same without levels":        {at: noLevels, headers: []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "1"}, {Name: redeliver.HeaderDue, Value: "9999-12-31T23:59:59.999Z"}}, due: redeliver.MaxWait, attempts: 1, findings: []string{redeliver.HeaderDue}, id: "own"},
+		"the same without levels":        {at: noLevels, headers: []driver.Header{{Name: redeliver.HeaderAttempt, Value: "1"}, {Name: redeliver.HeaderDue, Value: "9999-12-31T23:59:59.999Z"}}, due: redeliver.MaxWait, attempts: 1, findings: []string{redeliver.HeaderDue}, id: "own"},
 		"a due time in the distant past": {at: waits(short, 5*second), headers: failed(mine, -10*hour), due: -10 * hour, attempts: 1},
 
 		// A due time counts wherever the message was.
@@ -191,11 +192,11 @@ func TestEveryArrivalIsBounded(t *testing.T) {
 		l := ladders(t)
 		a := waits(l, rapid.SampledFrom(append(delayqueue.Ladder{0}, l...)).Draw(t, "level"))
 		a.Written = arrivedAt.Add(time.Duration(rapid.Int64Range(-int64(hour), int64(hour)).Draw(t, "written")))
-		var headers []redeliver.Header
-		for _, name := range redeliver.HeaderNames() {
+		var headers []driver.Header
+		for _, name := range driver.HeaderNames() {
 			if rapid.Bool().Draw(t, name) {
 				value := rapid.SampledFrom([]string{"", "0", "1", "-1", "billing", mine, "\xff", "9999-12-31T23:59:59.999Z", "2026-03-01T12:00:07Z", "2026-03-02T12:00:00Z", strings.Repeat("9", 2000)}).Draw(t, "value")
-				headers = append(headers, redeliver.Header{Name: name, Value: value})
+				headers = append(headers, driver.Header{Name: name, Value: value})
 			}
 		}
 		got := delayqueue.Arrive(a, headers, func() string { return "own" })
@@ -212,7 +213,7 @@ func TestEveryArrivalIsBounded(t *testing.T) {
 		if got.State.ID == "" || got.State.Group != "billing" || got.State.Origin != "orders" || got.State.Due.IsZero() {
 			t.Fatalf("its state is %+v", got.State)
 		}
-		if slices.ContainsFunc(headers, func(h redeliver.Header) bool { return h.Name == redeliver.HeaderDue }) {
+		if slices.ContainsFunc(headers, func(h driver.Header) bool { return h.Name == redeliver.HeaderDue }) {
 			return
 		}
 		if end := written.Add(a.Level); a.Level > 0 && got.State.Due.Before(end) {

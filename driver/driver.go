@@ -197,7 +197,7 @@ func (Result) Unanswered(string, error) {}
 // Store writes messages. Any goroutine calls it, many at a time.
 type Store[R any] interface {
 	// Write writes a copy of m, with st as its state, to a place, and calls done.Confirmed exactly once: with nil only
-	// when the copy would survive a crash of the broker. The state is st.Headers, beside the message's own headers; key,
+	// when the copy would survive a crash of the broker. The state is StateHeaders(st), after the message's own headers; key,
 	// body and headers stay as they were published.
 	//
 	// It tries once, and the engine tries again after an error, with pauses from 50 ms to 15 s. A try ends when ctx does,

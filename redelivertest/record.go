@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
 )
@@ -51,7 +52,7 @@ func (rec *record) unmarshal() *message.Message {
 // with returns the record with a state after the user's headers.
 func (rec record) with(st *redeliver.State) record {
 	rec.headers = slices.Clip(rec.headers)
-	for name, value := range st.Headers() {
+	for name, value := range driver.StateHeaders(st) {
 		rec.headers = append(rec.headers, header{name, value})
 	}
 	return rec
@@ -59,13 +60,13 @@ func (rec record) with(st *redeliver.State) record {
 
 // split separates redeliver's own block, which begins at the last attempt header, from a record. Only records on topics
 // that redeliver writes have one.
-func (rec record) split() (users record, ours []redeliver.Header) {
+func (rec record) split() (users record, ours []driver.Header) {
 	for i, h := range slices.Backward(rec.headers) {
 		if h.name != redeliver.HeaderAttempt {
 			continue
 		}
 		for _, h := range rec.headers[i:] {
-			ours = append(ours, redeliver.Header{Name: h.name, Value: string(h.value)})
+			ours = append(ours, driver.Header{Name: h.name, Value: string(h.value)})
 		}
 		rec.headers = rec.headers[:i:i]
 		break

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // Place is a destination of a group's failed messages.
@@ -60,7 +61,7 @@ func (s Stored) String() string {
 
 func (q *queue) stored(where string, rec record) Stored {
 	users, ours := rec.split()
-	st, _ := redeliver.ParseHeaders(q.group, ours)
+	st, _ := driver.ParseHeaders(q.group, ours)
 	return Stored{Where: where, State: st, Message: users.unmarshal(), Key: string(users.key)}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // Numbers of headers that redeliver does not read, of a record of an origin and of one that redeliver wrote.
@@ -84,7 +85,7 @@ func TestAWaitingRecordWithTooManyHeadersIsAStub(t *testing.T) {
 		Source: redeliver.Source{Known: true, Partition: 2, Offset: 77, Timestamp: time.Now()},
 	}
 	rec := &kgo.Record{Topic: p.ours("retry"), Value: []byte("dust")}
-	for _, h := range st.AppendHeaders(nil) {
+	for _, h := range driver.AppendStateHeaders(st, nil) {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 	}
 	n := tooManyOfOurs - len(rec.Headers)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
@@ -240,13 +241,13 @@ func splitBlock(hs []kgo.RecordHeader) (users []kgo.RecordHeader, ours map[strin
 			break
 		}
 	}
-	var block []redeliver.Header
+	var block []driver.Header
 	for _, h := range hs[i:] {
-		block = append(block, redeliver.Header{Name: h.Key, Value: string(h.Value)})
+		block = append(block, driver.Header{Name: h.Key, Value: string(h.Value)})
 		if group := string(h.Value); h.Key == redeliver.HeaderState && len(group) > 5 { // g, its length, its value
 			n, _ := strconv.Atoi(group[1:5])
-			st, _ := redeliver.ParseHeaders(group[5:5+n], block)
-			block = st.AppendHeaders(nil)
+			st, _ := driver.ParseHeaders(group[5:5+n], block)
+			block = driver.AppendStateHeaders(st, nil)
 		}
 	}
 	ours = make(map[string]string)

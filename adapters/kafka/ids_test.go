@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 	"github.com/redeliver/redeliver/middleware"
 )
@@ -111,7 +112,7 @@ func TestOnKafkaEveryReaderGivesARecordTheSameID(t *testing.T) {
 		Source: redeliver.Source{Known: true, Partition: 3, Offset: 41, Timestamp: written},
 	}
 	waits := &kgo.Record{Topic: kafka.DelayTopicName(p.topic, p.group, time.Hour), Value: []byte("older")}
-	for _, h := range older.AppendHeaders(nil) {
+	for _, h := range driver.AppendStateHeaders(older, nil) {
 		waits.Headers = append(waits.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 	}
 	put(t, p.addrs, waits)

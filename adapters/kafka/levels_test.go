@@ -16,6 +16,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // failFirst fails the first attempt of every message. If wait is not 0, the handler asks for a retry after it.
@@ -290,7 +291,7 @@ func TestNewestSkipsOldRecordsAndLosesNoFirstFailure(t *testing.T) {
 // ours makes a record as redeliver writes it.
 func ours(topic, id string, st redeliver.State) *kgo.Record {
 	rec := order(topic, id)
-	for _, h := range st.AppendHeaders(nil) {
+	for _, h := range driver.AppendStateHeaders(st, nil) {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 	}
 	return rec

@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
 )
@@ -214,8 +215,8 @@ func (w *Waiting) eachWaiting(ctx context.Context, t *waitingTopic, r offsetRang
 // message makes the message of a waiting record from its headers.
 func (w *Waiting) message(t *waitingTopic, partition int32, rec *topiclog.Record) *deadletter.Message {
 	users, ours := record.SplitHeaders(rec.Headers)
-	var room [20]redeliver.Header
-	st, findings := redeliver.ParseHeaders(w.group, record.AppendTexts(room[:0], ours))
+	var room [20]driver.Header
+	st, findings := driver.ParseHeaders(w.group, record.AppendTexts(room[:0], ours))
 	var names record.Names
 	m := record.CopyMessage(&deadletter.Message{
 		Position: record.Position(partition, rec.Offset), Time: rec.Time.UTC(), State: st, Findings: findings, Writer: deadletter.WriterRedeliver,

@@ -234,7 +234,7 @@ func (s *levelSource) Parse(m *driver.Message[*kgo.Record]) error {
 	m.Seq = s.first + uint64(len(s.track))
 	s.track = append(s.track, tracked{next: kgo.EpochOffset{Epoch: rec.LeaderEpoch, Offset: rec.Offset + 1}})
 	unread := cutHeaders(&rec, true)
-	var ours []redeliver.Header
+	var ours []driver.Header
 	rec.Headers, ours = splitHeaders(rec.Headers)
 	stay := delayqueue.Arrive(&delayqueue.Arrival{
 		Group: r.layout.group, Origin: r.layout.origin, Ladder: r.layout.ladder, Level: s.level, Written: rec.Timestamp, Jitter: r.layout.jitter, Now: time.Now(),

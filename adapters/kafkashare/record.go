@@ -80,13 +80,13 @@ func RecordFromContext(ctx context.Context) *kgo.Record {
 }
 
 // splitHeaders separates the user's headers from redeliver's block, which begins at the last attempt header.
-func splitHeaders(all []kgo.RecordHeader) (users []kgo.RecordHeader, ours []redeliver.Header) {
+func splitHeaders(all []kgo.RecordHeader) (users []kgo.RecordHeader, ours []driver.Header) {
 	for i, h := range slices.Backward(all) {
 		if h.Key != redeliver.HeaderAttempt {
 			continue
 		}
 		for _, h := range all[i:] {
-			ours = append(ours, redeliver.Header{Name: h.Key, Value: string(h.Value)})
+			ours = append(ours, driver.Header{Name: h.Key, Value: string(h.Value)})
 		}
 		return all[:i:i], ours
 	}
@@ -127,7 +127,7 @@ func copyFor(rec *kgo.Record, topic string, st *redeliver.State) *kgo.Record {
 
 // appendState appends redeliver's block to a record's headers.
 func appendState(rec *kgo.Record, st *redeliver.State) {
-	for name, value := range st.Headers() {
+	for name, value := range driver.StateHeaders(st) {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: name, Value: value})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -198,7 +199,7 @@ func (c *checkRun) checkGroup(ctx context.Context, in <-chan received) error {
 // probe returns a message with content that a Pub/Sub may not be able to carry.
 func (c *checkRun) probe(uuid string) *message.Message {
 	msg := message.NewMessage(uuid, []byte("grüße\n<&> \"\""))
-	st := carried{headers: []redeliver.Header{{Name: redeliver.HeaderError, Value: strings.Repeat("ü\n", limits.MaxErrorText/3)}}}
+	st := carried{headers: []driver.Header{{Name: redeliver.HeaderError, Value: strings.Repeat("ü\n", limits.MaxErrorText/3)}}}
 	msg.Metadata[StateKey], _ = st.pack() // text never fails
 	msg.Metadata["which"] = "first"
 	return msg

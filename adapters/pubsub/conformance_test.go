@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
@@ -43,7 +44,7 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 			},
 		},
 		ForgeHeaders: func(st redeliver.State) []adaptertest.Header {
-			c := carried{headers: st.AppendHeaders(nil), until: st.Due}
+			c := carried{headers: driver.AppendStateHeaders(st, nil), until: st.Due}
 			text, err := c.pack()
 			if err != nil {
 				panic(err) // a map of strings never fails

@@ -64,7 +64,7 @@ func TestMessageThatTheDLQRefusesBecomesAStub(t *testing.T) {
 					if len(rec.payload) > 0 || len(rec.metadata) > 0 {
 						t.Fatalf("the stub is %+v", dead)
 					}
-					st, _ := redeliver.ParseHeaders("billing", rec.headers)
+					st, _ := driver.ParseHeaders("billing", rec.headers)
 					want := fmt.Sprintf("101 sha256:%x", sha256.Sum256(large.Payload))
 					if st.ID != "large" || st.Reason != redeliver.ReasonUnschedulable || st.Truncated != want {
 						t.Errorf("the stub has the state %+v", st)

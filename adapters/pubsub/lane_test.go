@@ -16,6 +16,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/middleware"
 )
 
@@ -130,7 +131,7 @@ func TestOlderPolicysHeadBlocksNothing(t *testing.T) {
 		begin := time.Now()
 		old := redeliver.State{ID: "old", Group: "billing", Origin: "orders", Attempts: 1, Due: begin.Add(time.Hour), FirstFailed: begin, LastFailed: begin}
 		rec := newRecord(message.NewMessage("old", nil), false)
-		msg, err := rec.withState(&carried{headers: old.AppendHeaders(nil), until: old.Due})
+		msg, err := rec.withState(&carried{headers: driver.AppendStateHeaders(old, nil), until: old.Due})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +201,7 @@ func TestTwoPoliciesDoNotMoveAMessageAllTheTime(t *testing.T) {
 					st.ID = fmt.Sprint(n)
 					rec := newRecord(message.NewMessage(st.ID, nil), false)
 					until := begin.Add(levels[0][len(levels[0])-1])
-					msg, err := rec.withState(&carried{headers: st.AppendHeaders(nil), until: until})
+					msg, err := rec.withState(&carried{headers: driver.AppendStateHeaders(st, nil), until: until})
 					if err != nil {
 						t.Fatal(err)
 					}

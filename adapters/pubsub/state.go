@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -34,8 +35,8 @@ const (
 
 // carried is the content of StateKey.
 type carried struct {
-	headers []redeliver.Header // redeliver's headers by their full names
-	until   time.Time          // or zero
+	headers []driver.Header // redeliver's headers by their full names
+	until   time.Time       // or zero
 	publish bool
 	own     *string
 }
@@ -88,9 +89,9 @@ func unpack(value string) (c carried, ok bool) {
 	if json.Unmarshal([]byte(value), &fields) != nil || fields == nil {
 		return c, false
 	}
-	for _, name := range redeliver.HeaderNames() {
+	for _, name := range driver.HeaderNames() {
 		if s, is := fields[strings.TrimPrefix(name, redeliver.HeaderPrefix)].(string); is {
-			c.headers = append(c.headers, redeliver.Header{Name: name, Value: s})
+			c.headers = append(c.headers, driver.Header{Name: name, Value: s})
 		}
 	}
 	if s, is := fields[keyUntil].(string); is {

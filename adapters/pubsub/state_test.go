@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -14,7 +15,7 @@ func TestStateRoundTrip(t *testing.T) {
 	own := "mine \xff\x00"
 	now := time.Date(2026, 11, 21, 12, 0, 0, 5_000_000, time.UTC)
 	st := redeliver.State{ID: "ü\u2028😀", Group: "billing", Origin: "orders", Attempts: 3, Due: now, Error: "a\n\"b\"\\ é 😀", ErrorType: "x", FirstError: "b\n"}
-	c := carried{headers: st.AppendHeaders(nil), until: now, publish: true, own: &own}
+	c := carried{headers: driver.AppendStateHeaders(st, nil), until: now, publish: true, own: &own}
 	text, err := c.pack()
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +27,7 @@ func TestStateRoundTrip(t *testing.T) {
 	if !ok || !read.until.Equal(now) || !read.publish || read.own == nil || *read.own != own {
 		t.Fatalf("read %+v, %t", read, ok)
 	}
-	back, found := redeliver.ParseHeaders("billing", read.headers)
+	back, found := driver.ParseHeaders("billing", read.headers)
 	if len(found) > 0 || back.ID != st.ID || back.Error != st.Error || back.FirstError != st.FirstError || !back.Due.Equal(st.Due) || back.Attempts != 3 {
 		t.Errorf("read %+v, findings %v", back, found)
 	}

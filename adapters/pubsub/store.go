@@ -52,7 +52,7 @@ func (s *store) Write(ctx context.Context, to driver.Place, m *driver.Message[*r
 
 // compose returns the message for a place, and its topic.
 func (l *layout) compose(to driver.Place, rec *record, st *redeliver.State, now time.Time) (topic string, msg *message.Message, err error) {
-	c := &carried{headers: st.AppendHeaders(nil)}
+	c := &carried{headers: driver.AppendStateHeaders(*st, nil)}
 	switch {
 	case to == driver.PlaceTopic:
 		return l.topic, rec.unmarshal(), nil

@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // A waiting message is never early if a field of its state is damaged. Plausible fields are trusted, and a lost due
@@ -60,7 +61,7 @@ func TestWaitingMessageIsNeverEarly(t *testing.T) {
 					FirstFailed: begin.UTC(), LastFailed: begin.UTC(),
 				}
 				fields := make(map[string]string)
-				for _, h := range st.AppendHeaders(nil) {
+				for _, h := range driver.AppendStateHeaders(st, nil) {
 					fields[h.Name] = h.Value
 				}
 				c.damage(fields)
@@ -69,7 +70,7 @@ func TestWaitingMessageIsNeverEarly(t *testing.T) {
 					carries.until = begin.Add(c.until)
 				}
 				for _, name := range slices.Sorted(maps.Keys(fields)) {
-					carries.headers = append(carries.headers, redeliver.Header{Name: name, Value: fields[name]})
+					carries.headers = append(carries.headers, driver.Header{Name: name, Value: fields[name]})
 				}
 				rec := newRecord(message.NewMessage("a", []byte("payload")), false)
 				msg, err := rec.withState(carries)
@@ -121,7 +122,7 @@ func TestDamagedDelayedPublishStaysInItsGroup(t *testing.T) {
 		begin := time.Now()
 		st := redeliver.State{ID: "a", Group: "billing", Origin: "orders", Due: begin.Add(time.Second).UTC()}
 		rec := newRecord(message.NewMessage("a", nil), false)
-		headers := append(st.AppendHeaders(nil), redeliver.Header{Name: redeliver.HeaderReplays, Value: "many"})
+		headers := append(driver.AppendStateHeaders(st, nil), driver.Header{Name: redeliver.HeaderReplays, Value: "many"})
 		msg, err := rec.withState(&carried{headers: headers, until: st.Due, publish: true})
 		if err != nil {
 			t.Fatal(err)
@@ -185,7 +186,7 @@ func TestMessageThatTheNextPlaceRefusesGoesToDLQ(t *testing.T) {
 						st.Attempts, st.FirstFailed, st.LastFailed = 1, begin.UTC(), begin.UTC()
 					}
 					rec := newRecord(message.NewMessage(id, []byte("payload")), false)
-					msg, err := rec.withState(&carried{headers: st.AppendHeaders(nil), until: begin.Add(c.until), publish: c.publish})
+					msg, err := rec.withState(&carried{headers: driver.AppendStateHeaders(st, nil), until: begin.Add(c.until), publish: c.publish})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	msgdriver "github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
@@ -182,7 +183,7 @@ func TestImportKeepsMessagesWithOneID(t *testing.T) {
 		defer q.Close()
 		for _, body := range []string{"one", "two"} {
 			st := redeliver.State{ID: "a", Group: "orders.fifo", Origin: "orders.fifo", Attempts: 1, Reason: redeliver.ReasonPermanent}
-			c := wire.Carried{Headers: st.AppendHeaders(nil)}
+			c := wire.Carried{Headers: msgdriver.AppendStateHeaders(st, nil)}
 			f.put("orders-dlq.fifo", body, body, "g", map[string]sqsfake.Attribute{StateAttribute: sqsfake.String(c.Pack())})
 		}
 		var exported bytes.Buffer

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestConsumerOfADLQTrustsOnlyItsOwnState(t *testing.T) {
 	key := []byte("a key of thirty-two random bytes")
 	state := func(queue string) string {
-		c := wire.Carried{Headers: redeliver.State{ID: "a", Group: queue, Origin: queue, Attempts: 4, Reason: redeliver.ReasonPanic}.AppendHeaders(nil)}
+		c := wire.Carried{Headers: driver.AppendStateHeaders(redeliver.State{ID: "a", Group: queue, Origin: queue, Attempts: 4, Reason: redeliver.ReasonPanic}, nil)}
 		return c.Pack()
 	}
 	for name, c := range map[string]struct {
@@ -78,7 +79,7 @@ func TestConsumeOfADLQGetsTheOriginalMessage(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.Create("orders-dlq")
 		c := wire.Carried{
-			Headers:   redeliver.State{ID: "first", Group: "orders", Origin: "orders", Attempts: 4, Reason: redeliver.ReasonExhausted, Error: "declined"}.AppendHeaders(nil),
+			Headers:   driver.AppendStateHeaders(redeliver.State{ID: "first", Group: "orders", Origin: "orders", Attempts: 4, Reason: redeliver.ReasonExhausted, Error: "declined"}, nil),
 			MessageID: "first", Attributes: []wire.Displaced{{Name: "tenant", Type: wire.StringType, Value: []byte("acme")}},
 		}
 		var got []types.Message

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/sqsfake"
 )
@@ -149,7 +150,7 @@ func TestARememberedCopyKeepsItsFirstMessageID(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.Create("orders.fifo")
 		st := redeliver.State{ID: "a", Group: "orders.fifo", Origin: "orders.fifo", Attempts: 1}
-		copied := wire.Carried{Headers: st.AppendHeaders(nil), MessageID: "first"}
+		copied := wire.Carried{Headers: driver.AppendStateHeaders(st, nil), MessageID: "first"}
 		b.put("orders.fifo", "a", "v", "g", map[string]sqsfake.Attribute{StateAttribute: sqsfake.String(copied.Pack())})
 		var seen []string
 		c := b.start("one", "orders.fifo", Config{Policy: steps(3, 10*time.Minute)}, func(_ redeliver.State, msg *message.Message) error {
@@ -330,7 +331,7 @@ func TestAForgedDueTimeStopsItsGroupForTwelveHours(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.Create("orders.fifo")
 		st := redeliver.State{ID: "forged", Group: "orders.fifo", Origin: "orders.fifo", Attempts: 1, Due: time.Now().Add(redeliver.MaxWait)}
-		c := wire.Carried{Headers: st.AppendHeaders(nil)}
+		c := wire.Carried{Headers: driver.AppendStateHeaders(st, nil)}
 		b.put("orders.fifo", "forged", "v", "g", map[string]sqsfake.Attribute{StateAttribute: sqsfake.String(c.Pack())})
 		b.put("orders.fifo", "behind", "v", "g", nil)
 		client := b.start("one", "orders.fifo", Config{}, succeed)

@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
@@ -24,7 +25,7 @@ func TestPlanNamesEachOperation(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				plan, planned := b.plan(queue)
 				st := redeliver.State{ID: "often", Group: queue, Origin: queue, Attempts: 1, Due: b.began}
-				rewritten := wire.Carried{Headers: st.AppendHeaders(nil)}
+				rewritten := wire.Carried{Headers: driver.AppendStateHeaders(st, nil)}
 				state := strings.Replace(rewritten.Pack(), "{", fmt.Sprintf(`{"copies":"%d",`, maxCopies), 1)
 				b.putIn(queue, "often", map[string]sqsfake.Attribute{StateAttribute: sqsfake.String(state)})
 				b.Edit(queue, func(m *sqsfake.Message) { m.Receives = maxReturnsInPlace })

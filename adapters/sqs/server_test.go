@@ -6,6 +6,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
@@ -73,7 +74,7 @@ func stateOf(t *testing.T, m sqsfake.Message, queue string) redeliver.State {
 	if !ok {
 		t.Fatalf("no state: %s", a.Value)
 	}
-	st, findings := redeliver.ParseHeaders(queue, c.Headers)
+	st, findings := driver.ParseHeaders(queue, c.Headers)
 	if len(findings) > 0 {
 		t.Fatal(findings)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/sqsfake"
 )
 
@@ -313,7 +314,7 @@ func TestACopyThatCameBackOftenIsNotEarly(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		b.Create("orders")
 		st := redeliver.State{ID: "a", Group: "orders", Origin: "orders", Attempts: 1, Due: b.began.Add(900 * time.Millisecond)}
-		copied := wire.Carried{Headers: st.AppendHeaders(nil)}
+		copied := wire.Carried{Headers: driver.AppendStateHeaders(st, nil)}
 		state := strings.Replace(copied.Pack(), "{", fmt.Sprintf(`{"copies":"%d",`, maxCopies), 1)
 		b.put("orders", "a", "v", "", map[string]sqsfake.Attribute{StateAttribute: sqsfake.String(state)})
 		b.Edit("orders", func(m *sqsfake.Message) { m.Receives = maxReturns })

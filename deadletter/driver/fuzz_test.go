@@ -6,9 +6,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	msgdriver "github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -47,7 +47,7 @@ func FuzzRead(f *testing.F) {
 		if m.State.Group != info.Group && m.Mismatch == "" || m.State.Origin != info.Origin && m.Mismatch == "" {
 			t.Errorf("group %q, origin %q: not those of the DLQ, and no mismatch", m.State.Group, m.State.Origin)
 		}
-		if _, found := redeliver.ParseHeaders(m.State.Group, m.State.AppendHeaders(nil)); len(found) > 0 {
+		if _, found := msgdriver.ParseHeaders(m.State.Group, msgdriver.AppendStateHeaders(m.State, nil)); len(found) > 0 {
 			t.Errorf("a header that redeliver wrote is a finding: %v", found)
 		}
 		deadletter.Fingerprint(m)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
@@ -17,7 +18,7 @@ import (
 //
 // If ours name another group or origin than info, the message does not belong to this DLQ. It gets a
 // Mismatch: it is shown, and a replay refuses it.
-func ReadHeaders(m *deadletter.Message, info deadletter.Info, ours []redeliver.Header, fallback func() string) {
+func ReadHeaders(m *deadletter.Message, info deadletter.Info, ours []driver.Header, fallback func() string) {
 	if y := m.Time.UTC().Year(); y < 0 || y > 9999 { // some times in milliseconds do not fit into 64 bits
 		m.Time = time.Time{} // JSON cannot represent it
 	}

@@ -11,11 +11,12 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	msgdriver "github.com/redeliver/redeliver/driver"
 )
 
 var orders = deadletter.Info{DLQ: "orders.billing.dlq", Origin: "orders", Group: "billing", ReplayTo: "orders.billing.retry"}
 
-func read(headers []deadletter.Header, ours ...redeliver.Header) *deadletter.Message {
+func read(headers []deadletter.Header, ours ...msgdriver.Header) *deadletter.Message {
 	m := &deadletter.Message{Time: time.Unix(1_700_000_000, 0).UTC(), Headers: headers}
 	driver.ReadHeaders(m, orders, ours, func() string { return "made up" })
 	return m
@@ -24,12 +25,12 @@ func read(headers []deadletter.Header, ours ...redeliver.Header) *deadletter.Mes
 func TestRedeliversOwnHeadersAreReadAndCompared(t *testing.T) {
 	t.Parallel()
 	st := redeliver.State{ID: "a", Group: "billing", Origin: "orders", Attempts: 4, Reason: redeliver.ReasonPermanent, Error: "no", Replays: 2}
-	m := read(nil, st.AppendHeaders(nil)...)
+	m := read(nil, msgdriver.AppendStateHeaders(st, nil)...)
 	if m.ID != "a" || m.State.Attempts != 4 || m.State.Replays != 2 || m.Mismatch != "" || m.Writer != deadletter.WriterRedeliver {
 		t.Errorf("read as %+v", m)
 	}
 	for _, other := range []redeliver.State{{Group: "mail", Origin: "orders"}, {Group: "billing", Origin: "refunds"}} {
-		if m := read(nil, other.AppendHeaders(nil)...); m.Mismatch == "" {
+		if m := read(nil, msgdriver.AppendStateHeaders(other, nil)...); m.Mismatch == "" {
 			t.Errorf("headers of group %s and origin %s belong to %+v", other.Group, other.Origin, orders)
 		}
 	}
@@ -44,8 +45,8 @@ func TestACopyOfAWaitingMessageIsNotReplayed(t *testing.T) {
 	t.Parallel()
 	for _, group := range []string{"billing", "mail"} {
 		st := redeliver.State{ID: "a", Group: group, Origin: "orders", Attempts: 1}
-		_, _, state, _ := st.AppendWaiting(nil)
-		m := read(nil, redeliver.Header{Name: redeliver.HeaderAttempt, Value: "1"}, redeliver.Header{Name: redeliver.HeaderState, Value: string(state)})
+		_, _, state, _ := msgdriver.AppendWaiting(&st, nil)
+		m := read(nil, msgdriver.Header{Name: redeliver.HeaderAttempt, Value: "1"}, msgdriver.Header{Name: redeliver.HeaderState, Value: string(state)})
 		if m.Mismatch == "" || m.State.Group != "billing" {
 			t.Errorf("the copy of a message of group %s is %+v", group, m)
 		}
@@ -59,7 +60,7 @@ func TestAStubIsNotReplayed(t *testing.T) {
 		ID: "a", Group: "billing", Origin: "orders", Attempts: 1, Reason: redeliver.ReasonUnschedulable,
 		Truncated: "18874368 sha256:00", Source: redeliver.Source{Known: true, Partition: 3, Offset: 41},
 	}
-	m := read(nil, st.AppendHeaders(nil)...)
+	m := read(nil, msgdriver.AppendStateHeaders(st, nil)...)
 	for _, part := range []string{"18874368 sha256:00", "orders/3/41"} {
 		if !strings.Contains(m.Mismatch, part) {
 			t.Errorf("a replay is refused with %q, want it to say %s", m.Mismatch, part)

@@ -12,6 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	msgdriver "github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/foreign"
 )
 
@@ -115,7 +116,7 @@ func TestRecordTimesOutsideJSONAreRemoved(t *testing.T) {
 	for at, believed := range map[time.Time]bool{
 		written: true, last: true, last.Add(time.Millisecond): false, time.UnixMilli(math.MaxInt64): false, time.UnixMilli(math.MinInt64): false, {}: true,
 	} {
-		for _, ours := range [][]redeliver.Header{nil, {{Name: redeliver.HeaderAttempt, Value: "1"}}} {
+		for _, ours := range [][]msgdriver.Header{nil, {{Name: redeliver.HeaderAttempt, Value: "1"}}} {
 			m := &deadletter.Message{Time: at}
 			driver.ReadHeaders(m, orders, ours, func() string { return "made up" })
 			for _, got := range []time.Time{m.Time, m.State.LastFailed, m.Failed()} {

@@ -140,7 +140,7 @@ func (s store) Write(ctx context.Context, to driver.Place, m *driver.Message[*Ro
 
 func encodeState(st *redeliver.State) (string, error) {
 	all := make(map[string]string)
-	for name, value := range st.Headers() {
+	for name, value := range driver.StateHeaders(st) {
 		all[name] = string(value)
 	}
 	text, err := json.Marshal(all)
@@ -148,11 +148,11 @@ func encodeState(st *redeliver.State) (string, error) {
 }
 
 // decodeState returns no headers if the text is damaged, which Arrive reports.
-func decodeState(text string) (headers []redeliver.Header) {
+func decodeState(text string) (headers []driver.Header) {
 	var all map[string]string
 	_ = json.Unmarshal([]byte(text), &all)
 	for name, value := range all {
-		headers = append(headers, redeliver.Header{Name: name, Value: value})
+		headers = append(headers, driver.Header{Name: name, Value: value})
 	}
 	return headers
 }

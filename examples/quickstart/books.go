@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // books determines how the orders ended, only from the broker: which are in the orders' topic, in the bank's ledger, in
@@ -52,11 +53,11 @@ func (b *books) balance() (*account, error) {
 		return nil, err
 	}
 	err = b.read(b.dlq, nil, func(rec *sarama.ConsumerMessage) {
-		var headers []redeliver.Header
+		var headers []driver.Header
 		for _, h := range rec.Headers {
-			headers = append(headers, redeliver.Header{Name: string(h.Key), Value: string(h.Value)})
+			headers = append(headers, driver.Header{Name: string(h.Key), Value: string(h.Value)})
 		}
-		state, _ := redeliver.ParseHeaders(group, headers)
+		state, _ := driver.ParseHeaders(group, headers)
 		a.dead[state.ID] = state
 	})
 	if err != nil {

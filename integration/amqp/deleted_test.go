@@ -15,6 +15,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/limits"
 )
@@ -179,7 +180,7 @@ func TestSuspectsAreNotEarly(t *testing.T) {
 	due := limits.CeilMilli(time.Now().Add(4 * time.Second).UTC())
 	st := redeliver.State{ID: "held", Group: l.queue, Origin: l.queue, Attempts: 1, Due: due, FirstFailed: due.Add(-time.Minute), LastFailed: due.Add(-time.Minute)}
 	headers := amqp091.Table{amqp.HeaderExchange: "", amqp.HeaderRoutingKey: l.queue}
-	for name, value := range st.Headers() {
+	for name, value := range driver.StateHeaders(&st) {
 		headers[name] = string(value)
 	}
 	retry := l.queue + ".retry"

@@ -19,6 +19,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/adaptertest"
 )
@@ -282,7 +283,7 @@ func (h *harness) readDLQ(t testing.TB, queue string) (msgs []adaptertest.Messag
 				}
 			case strings.HasPrefix(name, "redeliver-amqp-"), strings.HasPrefix(name, "x-"):
 			case strings.HasPrefix(name, redeliver.HeaderPrefix):
-				m.OwnHeaders = append(m.OwnHeaders, redeliver.Header{Name: name, Value: string(bytesOf(v))})
+				m.OwnHeaders = append(m.OwnHeaders, driver.Header{Name: name, Value: string(bytesOf(v))})
 			default:
 				add(&m, name, v)
 			}

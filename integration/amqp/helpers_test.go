@@ -20,6 +20,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/middleware"
 )
@@ -471,7 +472,7 @@ func (l *fixture) getMessage(queue string) amqp091.Delivery {
 func (l *fixture) writeOwn(suffix, exchange, key string, st redeliver.State) {
 	l.Helper()
 	headers := amqp091.Table{amqp.HeaderExchange: exchange, amqp.HeaderRoutingKey: key}
-	for name, value := range st.Headers() {
+	for name, value := range driver.StateHeaders(&st) {
 		headers[name] = string(value)
 	}
 	if err := l.raw.Publish("", l.queue+suffix, true, false, amqp091.Publishing{Headers: headers, MessageId: st.ID, DeliveryMode: amqp091.Persistent}); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
@@ -122,7 +123,7 @@ func closingLosesNoAck(t *testing.T, r *brokers.Rabbit) {
 	waiting := func(id string, due time.Time) amqp091.Publishing {
 		st := redeliver.State{ID: id, Group: l.queue, Origin: l.queue, Attempts: 1, FirstFailed: time.Now(), LastFailed: time.Now(), Due: due}
 		p := amqp091.Publishing{MessageId: id, DeliveryMode: amqp091.Persistent, Headers: amqp091.Table{}}
-		for name, value := range st.Headers() {
+		for name, value := range driver.StateHeaders(&st) {
 			p.Headers[name] = string(value)
 		}
 		return p

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
@@ -85,7 +86,7 @@ func TestAKilledReleaseLosesNothing(t *testing.T) {
 			for _, id := range ids(n) {
 				st := redeliver.State{ID: id, Group: l.queue, Origin: l.queue, Attempts: 1, Due: time.Now().Add(time.Hour), FirstFailed: time.Now(), LastFailed: time.Now()}
 				headers := amqp091.Table{amqp.HeaderExchange: "", amqp.HeaderRoutingKey: l.queue, "tenant": "acme"}
-				for name, value := range st.Headers() {
+				for name, value := range driver.StateHeaders(&st) {
 					headers[name] = string(value)
 				}
 				waiting = append(waiting, amqp091.Publishing{Headers: headers, MessageId: id, DeliveryMode: amqp091.Persistent, Body: []byte(id)})

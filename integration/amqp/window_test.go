@@ -11,6 +11,7 @@ import (
 	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
@@ -47,7 +48,7 @@ func TestHeldMessagesAreBoundedInBytes(t *testing.T) {
 					p.Headers[fmt.Sprint("h", n)] = true
 				}
 				st := redeliver.State{ID: id, Group: l.queue, Origin: l.queue, Attempts: 1, FirstFailed: time.Now(), LastFailed: time.Now(), Due: due}
-				for name, value := range st.Headers() {
+				for name, value := range driver.StateHeaders(&st) {
 					p.Headers[name] = string(value)
 				}
 				if err := l.raw.PublishWithContext(t.Context(), "", level, true, false, p); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -83,7 +84,7 @@ func (w *writer) record(topic string, id uint64) *kgo.Record {
 
 // withState appends the headers of a state to a record's own, as redeliver does.
 func withState(r *kgo.Record, st *redeliver.State) *kgo.Record {
-	for _, h := range st.AppendHeaders(nil) {
+	for _, h := range driver.AppendStateHeaders(*st, nil) {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 	}
 	return r

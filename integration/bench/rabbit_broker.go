@@ -12,6 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // rabbit is the RabbitMQ that all of its rows share, seen through bare amqp091-go.
@@ -79,7 +80,7 @@ func (p *publisher) write(ctx context.Context, id int) error {
 	if p.state != nil {
 		st := *p.state
 		st.ID = string(uuidOf(uint64(id)))
-		for _, h := range st.AppendHeaders(nil) {
+		for _, h := range driver.AppendStateHeaders(st, nil) {
 			headers[h.Name] = h.Value
 		}
 		headers[amqp.HeaderExchange], headers[amqp.HeaderRoutingKey] = "", st.Origin

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
@@ -44,7 +45,7 @@ func TestAReleaseOnRabbitMQIsKilled(t *testing.T) {
 	for i := range n {
 		st := redeliver.State{ID: fmt.Sprint(i), Group: queue, Origin: queue, Attempts: 1, Due: time.Now().Add(time.Hour), LastFailed: time.Now()}
 		headers := amqp091.Table{}
-		for name, value := range st.Headers() {
+		for name, value := range driver.StateHeaders(&st) {
 			headers[name] = string(value)
 		}
 		last, err = ch.PublishWithDeferredConfirm("", queue+".retry.1h", true, false, amqp091.Publishing{

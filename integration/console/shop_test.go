@@ -20,6 +20,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/console"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
@@ -200,7 +201,7 @@ func (s *shop) put(letters ...letter) {
 		rec := &kgo.Record{Topic: s.dlq, Partition: int32(s.n % 2), Key: []byte(l.key), Value: []byte(l.body), Timestamp: failed}
 		rec.Headers = append(rec.Headers, l.headers...)
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: kafka.UUIDHeader, Value: []byte(l.id)})
-		for _, h := range st.AppendHeaders(nil) {
+		for _, h := range driver.AppendStateHeaders(st, nil) {
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 		}
 		recs = append(recs, rec)

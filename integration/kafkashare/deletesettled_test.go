@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/internal/kafkatest"
@@ -44,7 +45,7 @@ func putWaiting(t *testing.T, cl *kgo.Client, topic string, st redeliver.State) 
 	t.Helper()
 	st.Attempts, st.Source = 1, redeliver.Source{Known: true}
 	rec := &kgo.Record{Topic: topic, Timestamp: st.Due.Add(-time.Hour)}
-	for _, header := range st.AppendHeaders(nil) {
+	for _, header := range driver.AppendStateHeaders(st, nil) {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: header.Name, Value: []byte(header.Value)})
 	}
 	if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
@@ -28,7 +29,7 @@ func TestARecordWithTooManyHeadersIsAStub(t *testing.T) {
 	level := origin + "." + group + ".retry"
 	waits := redeliver.State{ID: "waits", Group: group, Origin: origin, Attempts: 1}
 	dust := &kgo.Record{Topic: level, Value: []byte("x"), Headers: make([]kgo.RecordHeader, 10_065)}
-	for _, h := range waits.AppendHeaders(nil) {
+	for _, h := range driver.AppendStateHeaders(waits, nil) {
 		dust.Headers = append(dust.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 	}
 	id := func(text string) kgo.RecordHeader {

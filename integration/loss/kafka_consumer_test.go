@@ -16,6 +16,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/consumer"
 )
 
@@ -112,14 +113,14 @@ func (o onConsume) OnConsume(m *sarama.ConsumerMessage) {
 		return
 	}
 	var r run
-	var headers []redeliver.Header
+	var headers []driver.Header
 	for _, h := range m.Headers {
 		if string(h.Key) == headerID {
 			r.id = string(h.Value)
 		}
-		headers = append(headers, redeliver.Header{Name: string(h.Key), Value: string(h.Value)})
+		headers = append(headers, driver.Header{Name: string(h.Key), Value: string(h.Value)})
 	}
-	st, _ := redeliver.ParseHeaders(o.group, headers)
+	st, _ := driver.ParseHeaders(o.group, headers)
 	r.attempt = st.Attempt() // the next one
 	o.watcher.setID(st.ID, r.id)
 	o.watcher.addWaiting(r, st.Due)

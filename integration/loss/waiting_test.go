@@ -16,6 +16,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
 )
 
@@ -52,7 +53,7 @@ func (k *waitingKafka) park(ctx context.Context, policy redeliver.Policy, n int)
 		value := make([]byte, 512)
 		_, _ = rng.Read(value) // never fails
 		rec := &kgo.Record{Topic: topic, Key: []byte(id), Value: value, Headers: []kgo.RecordHeader{{Key: headerID, Value: []byte(id)}}}
-		for _, h := range st.AppendHeaders(nil) {
+		for _, h := range driver.AppendStateHeaders(st, nil) {
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 		}
 		k.client.Produce(ctx, rec, func(_ *kgo.Record, err error) { // one after another

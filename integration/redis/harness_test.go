@@ -22,6 +22,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/pubsub"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokerstate"
 	"github.com/redeliver/redeliver/integration/redis/alive"
 	"github.com/redeliver/redeliver/internal/adaptertest"
@@ -48,7 +49,7 @@ func newHarness(t *testing.T, addr string) adaptertest.Harness {
 		Origin: h.origin, Open: h.open, Put: h.put, PutRetries: h.putBack, DeadLetters: h.dead, Received: seen, Refuse: h.refuse,
 		ForgeHeaders: func(st redeliver.State) []adaptertest.Header {
 			fields := make(map[string]string)
-			for _, f := range st.AppendHeaders(nil) {
+			for _, f := range driver.AppendStateHeaders(st, nil) {
 				fields[strings.TrimPrefix(f.Name, redeliver.HeaderPrefix)] = f.Value
 			}
 			text, err := json.Marshal(fields)
@@ -230,7 +231,7 @@ func parseDeadLetter(entry redis.XMessage) (adaptertest.Message, error) {
 	}
 	m := plain(msg)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		m.OwnHeaders = append(m.OwnHeaders, redeliver.Header{Name: "redeliver-" + name, Value: fields[name]})
+		m.OwnHeaders = append(m.OwnHeaders, driver.Header{Name: "redeliver-" + name, Value: fields[name]})
 	}
 	return m, nil
 }

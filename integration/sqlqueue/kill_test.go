@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 const runsProgram = "SQLQUEUE_TEST_DB" // a process of this test runs the program on this file
@@ -139,7 +140,7 @@ func deadAttempts(t *testing.T, db *sql.DB) map[string]int {
 		if err := rows.Scan(&id, &state); err != nil {
 			t.Fatal(err)
 		}
-		st, findings := redeliver.ParseHeaders("messages", readHeaders(t, state))
+		st, findings := driver.ParseHeaders("messages", readHeaders(t, state))
 		if st.ID != id || st.Reason != redeliver.ReasonExhausted || findings != nil {
 			t.Errorf("the dead letter of %s has the state %+v, findings %v", id, st, findings)
 		}
@@ -152,14 +153,14 @@ func deadAttempts(t *testing.T, db *sql.DB) map[string]int {
 }
 
 // readHeaders returns the headers of a row.
-func readHeaders(t testing.TB, text string) (headers []redeliver.Header) {
+func readHeaders(t testing.TB, text string) (headers []driver.Header) {
 	t.Helper()
 	var all map[string]string
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		t.Fatal(err)
 	}
 	for name, value := range all {
-		headers = append(headers, redeliver.Header{Name: name, Value: value})
+		headers = append(headers, driver.Header{Name: name, Value: value})
 	}
 	return headers
 }

@@ -31,6 +31,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/adaptertest"
 )
 
@@ -139,11 +140,11 @@ func (h *harness) tooLargeForDLQ(_ testing.TB, _, group string) adaptertest.Mess
 
 // forged returns redeliver's own attribute without a signature.
 func forged(st redeliver.State) []adaptertest.Header {
-	return []adaptertest.Header{{Name: sqs.StateAttribute, Value: []byte(stateText(st.AppendHeaders(nil)))}}
+	return []adaptertest.Header{{Name: sqs.StateAttribute, Value: []byte(stateText(driver.AppendStateHeaders(st, nil)))}}
 }
 
 // stateText encodes redeliver's headers in one attribute, as adapters/sqs documents it.
-func stateText(headers []redeliver.Header) string {
+func stateText(headers []driver.Header) string {
 	fields := make(map[string]string)
 	for _, header := range headers {
 		fields[strings.TrimPrefix(header.Name, redeliver.HeaderPrefix)] = header.Value
@@ -510,8 +511,8 @@ func (h *harness) decode(m *types.Message) adaptertest.Message {
 		_ = json.Unmarshal([]byte(aws.ToString(state.StringValue)), &fields)
 		for name, raw := range fields {
 			var v string
-			if json.Unmarshal(raw, &v) == nil && slices.Contains(redeliver.HeaderNames(), redeliver.HeaderPrefix+name) {
-				out.OwnHeaders = append(out.OwnHeaders, redeliver.Header{Name: redeliver.HeaderPrefix + name, Value: v})
+			if json.Unmarshal(raw, &v) == nil && slices.Contains(driver.HeaderNames(), redeliver.HeaderPrefix+name) {
+				out.OwnHeaders = append(out.OwnHeaders, driver.Header{Name: redeliver.HeaderPrefix + name, Value: v})
 			}
 		}
 		var moved []struct {

@@ -6,6 +6,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // deadlines tests that a message does not run after its expiry.
@@ -64,7 +65,7 @@ func expiredReplay(b *fixture) {
 	b.start(Config{Policy: quickPolicy(1)}, succeed)
 	st := redeliver.State{ID: "a", Group: b.group, Origin: b.origin, Replays: 1, Replayed: time.Now()}
 	b.h.PutRetries(b.T, b.origin, b.group, Message{
-		ID: "a", Body: []byte("a"), Headers: []Header{expires(timeIn(-time.Hour))}, OwnHeaders: st.AppendHeaders(nil),
+		ID: "a", Body: []byte("a"), Headers: []Header{expires(timeIn(-time.Hour))}, OwnHeaders: driver.AppendStateHeaders(st, nil),
 	})
 	b.awaitEnds("a")
 	b.wantRuns("a", 1)

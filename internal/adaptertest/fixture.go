@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // errHandler is the error of the kit's handlers.
@@ -149,7 +150,7 @@ func (b *fixture) deadLetterState(m Message) redeliver.State {
 	if len(m.OwnHeaders) == 0 {
 		b.Errorf("dead letter %q has no redeliver headers", m.Body)
 	}
-	st, findings := redeliver.ParseHeaders(b.group, m.OwnHeaders)
+	st, findings := driver.ParseHeaders(b.group, m.OwnHeaders)
 	for _, f := range findings {
 		b.Errorf("dead letter %q: %s", m.Body, f)
 	}

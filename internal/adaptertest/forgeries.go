@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -29,7 +30,7 @@ func copiedHeaders(b *fixture) []Header {
 	if b.h.ForgeHeaders != nil {
 		hs = append(hs, b.h.ForgeHeaders(st)...)
 	}
-	for _, h := range st.AppendHeaders(nil) {
+	for _, h := range driver.AppendStateHeaders(st, nil) {
 		if b.h.MaxHeaders == 0 || len(hs) < b.h.MaxHeaders-1 {
 			hs = append(hs, Header{h.Name, []byte(h.Value)})
 		}
@@ -71,17 +72,17 @@ func foreign(b *fixture) {
 
 // forgedValues returns functions that forge the headers of a message that comes back to a group with two retries. An adapter
 // that trusts none of the headers runs the message as new.
-func forgedValues(f Features) map[string]func([]redeliver.Header) []redeliver.Header {
-	with := func(name, value string) func([]redeliver.Header) []redeliver.Header {
-		return func(hs []redeliver.Header) []redeliver.Header {
-			if i := slices.IndexFunc(hs, func(h redeliver.Header) bool { return h.Name == name }); i >= 0 {
+func forgedValues(f Features) map[string]func([]driver.Header) []driver.Header {
+	with := func(name, value string) func([]driver.Header) []driver.Header {
+		return func(hs []driver.Header) []driver.Header {
+			if i := slices.IndexFunc(hs, func(h driver.Header) bool { return h.Name == name }); i >= 0 {
 				hs[i].Value = value
 				return hs
 			}
-			return append(hs, redeliver.Header{Name: name, Value: value})
+			return append(hs, driver.Header{Name: name, Value: value})
 		}
 	}
-	all := map[string]func([]redeliver.Header) []redeliver.Header{
+	all := map[string]func([]driver.Header) []driver.Header{
 		"negative attempts":  with(redeliver.HeaderAttempt, "-5"),
 		"huge attempts":      with(redeliver.HeaderAttempt, "99999999999999999999"),
 		"attempts in words":  with(redeliver.HeaderAttempt, "many"),
@@ -89,14 +90,14 @@ func forgedValues(f Features) map[string]func([]redeliver.Header) []redeliver.He
 		"due in words":       with(redeliver.HeaderDue, "soon"),
 		"a foreign reason":   with(redeliver.HeaderReason, "because"),
 		"first failed never": with(redeliver.HeaderFirstFailed, "never"),
-		"a negative place": func(hs []redeliver.Header) []redeliver.Header {
+		"a negative place": func(hs []driver.Header) []driver.Header {
 			return with(redeliver.HeaderOriginOffset, "-1")(with(redeliver.HeaderOriginPartition, "x")(hs))
 		},
 		"long text": with(redeliver.HeaderError, strings.Repeat("x", 10*limits.MaxErrorText)),
 	}
 	if f.DuplicateHeaders {
-		all["a thousand due times"] = func(hs []redeliver.Header) []redeliver.Header {
-			return append(hs, slices.Repeat([]redeliver.Header{{Name: redeliver.HeaderDue, Value: "9999-12-31T23:59:59Z"}}, 1000)...)
+		all["a thousand due times"] = func(hs []driver.Header) []driver.Header {
+			return append(hs, slices.Repeat([]driver.Header{{Name: redeliver.HeaderDue, Value: "9999-12-31T23:59:59Z"}}, 1000)...)
 		}
 	}
 	return all
@@ -115,7 +116,7 @@ func garbage(b *fixture) {
 			ID: id, Group: b.group, Origin: b.origin, Attempts: 1, Due: now, FirstFailed: now, LastFailed: now, Error: "old",
 			Source: redeliver.Source{Timestamp: now},
 		}
-		return Message{ID: id, Body: []byte(id), OwnHeaders: st.AppendHeaders(nil)}
+		return Message{ID: id, Body: []byte(id), OwnHeaders: driver.AppendStateHeaders(st, nil)}
 	}
 	var bad []string
 	msgs := []Message{back("good before")}

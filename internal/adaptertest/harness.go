@@ -18,6 +18,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // Harness is an adapter and its broker, as the kit uses them. Every function may be called by many tests at once, and
@@ -40,7 +41,7 @@ type Harness struct {
 	// Otherwise it goes there without its body and its headers.
 	SplitsDeadLetters bool
 	// ForgeHeaders returns st in the adapter's own headers, as a producer may forge them, beside those of
-	// [redeliver.State.AppendHeaders]. Nil means that there are no others.
+	// [driver.AppendStateHeaders]. Nil means that there are no others.
 	ForgeHeaders func(st redeliver.State) []Header
 	// ReadsAhead means that in OrderThroughRetries a process reads messages that must wait for another one of their key or message
 	// group.
@@ -138,7 +139,7 @@ type Message struct {
 	// Features.BinaryHeaders is false.
 	Headers []Header
 	// OwnHeaders are redeliver's headers. When the kit reads messages, only those in the DLQ have them.
-	OwnHeaders []redeliver.Header
+	OwnHeaders []driver.Header
 }
 
 // Header is one header of a user.

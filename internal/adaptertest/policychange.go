@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // changesPolicy closes a service with waiting messages, and opens one with another policy. The waits that have begun keep
@@ -52,7 +53,7 @@ func (b *fixture) messagesOfPolicy(was redeliver.Policy, failed time.Time, names
 			ID: id, Group: b.group, Origin: b.origin, Attempts: 1, Due: now, FirstFailed: now, LastFailed: failed, Error: "old",
 			Source: redeliver.Source{Timestamp: now}, Policy: was.Fingerprint(),
 		}
-		msgs = append(msgs, Message{ID: id, Body: []byte(id), OwnHeaders: st.AppendHeaders(nil)})
+		msgs = append(msgs, Message{ID: id, Body: []byte(id), OwnHeaders: driver.AppendStateHeaders(st, nil)})
 	}
 	return msgs
 }

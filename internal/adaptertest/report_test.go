@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // The report of a failed test with 200 messages is short, and begins with the missing ones.
@@ -26,7 +27,7 @@ func TestFailureReportBeginsWithMissingMessages(t *testing.T) {
 		}
 		add(redeliver.DeadLettered{State: st})
 		if i >= 22 {
-			dlq = append(dlq, Message{OwnHeaders: []redeliver.Header{{Name: redeliver.HeaderID, Value: id}}})
+			dlq = append(dlq, Message{OwnHeaders: []driver.Header{{Name: redeliver.HeaderID, Value: id}}})
 		}
 	}
 	for name, c := range map[string]struct {

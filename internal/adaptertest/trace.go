@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // traces tests that a message keeps the trace of its latest attempt.
@@ -21,7 +22,7 @@ func traceTravels(b *fixture) {
 		Source: redeliver.Source{Timestamp: now}, Trace: run,
 	}
 	b.start(Config{Policy: quickPolicy(2)}, failHandler)
-	b.h.PutRetries(b.T, b.origin, b.group, Message{ID: "a", Body: []byte("v"), OwnHeaders: st.AppendHeaders(nil)})
+	b.h.PutRetries(b.T, b.origin, b.group, Message{ID: "a", Body: []byte("v"), OwnHeaders: driver.AppendStateHeaders(st, nil)})
 	b.awaitEnds("a")
 	if got := numbers(b.ran("a")); !slices.Equal(got, []int{2, 3}) {
 		b.Fatalf("it ran as attempts %v, want 2 and 3", got)

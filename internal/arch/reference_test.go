@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // The pages about headers and events have all of them.
 func TestReferencePagesAreComplete(t *testing.T) {
 	t.Parallel()
-	names := redeliver.HeaderNames()
+	names := driver.HeaderNames()
 	for _, reason := range redeliver.Reasons() {
 		names = append(names, string(reason))
 	}

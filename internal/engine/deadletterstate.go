@@ -16,7 +16,7 @@ import (
 //
 // An adapter sets the state as [redeliver.State].DeadLetter and hides the block from the handler. In copies it keeps the block,
 // before the block of the subscription's own state.
-func DeadLetterState(block []redeliver.Header, isDLQ func(origin, group string) bool) (*redeliver.State, []redeliver.Finding) {
+func DeadLetterState(block []driver.Header, isDLQ func(origin, group string) bool) (*redeliver.State, []redeliver.Finding) {
 	var origin, group string
 	for _, h := range block {
 		switch {
@@ -29,7 +29,7 @@ func DeadLetterState(block []redeliver.Header, isDLQ func(origin, group string) 
 	if origin == "" || group == "" || !isDLQ(origin, group) {
 		return nil, nil
 	}
-	st, findings := redeliver.ParseHeaders(group, block)
+	st, findings := driver.ParseHeaders(group, block)
 	return &st, findings
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/wirename"
@@ -283,7 +284,7 @@ func unpack(rec *kgo.Record) adaptertest.Message {
 	}
 	for i, h := range rec.Headers {
 		if i >= begin {
-			m.OwnHeaders = append(m.OwnHeaders, redeliver.Header{Name: h.Key, Value: string(h.Value)})
+			m.OwnHeaders = append(m.OwnHeaders, driver.Header{Name: h.Key, Value: string(h.Value)})
 		} else {
 			add(&m, h.Key, h.Value)
 		}

@@ -13,6 +13,7 @@ import (
 // Bounds of headers. All of redeliver's headers together stay below MaxHeaderBytes, names included.
 const (
 	MaxErrorText   = 512       // bytes of redeliver-error and redeliver-first-error
+	MaxErrorType   = 256       // bytes of redeliver-error-type
 	MaxName        = 512       // bytes of an id, a group, an origin
 	MaxHeaderBytes = 4096      // bytes of all headers
 	MaxAttempts    = 1_000_000 // the largest number of attempts or replays that is believed in a header

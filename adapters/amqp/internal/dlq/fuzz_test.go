@@ -10,6 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // tableOf returns a header table from lines "kind name=value", with values of any type.
@@ -52,7 +53,7 @@ func FuzzHeaders(f *testing.F) {
 				t.Errorf("a finding of %d bytes", len(finding.Value))
 			}
 		}
-		st, _ := redeliver.ParseHeaders("orders", ours)
+		st, _ := driver.ParseHeaders("orders", ours)
 		r := wire.Record{Delivery: d}
 		p := r.Publishing(&st)
 		again := amqp091.Delivery{

@@ -20,6 +20,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	msgdriver "github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
@@ -46,7 +47,7 @@ func (q *Queue) readMessage(g *scan.Message) *deadletter.Message {
 	part, _ := d.Headers[wire.HeaderPart].(string)
 	at := position(d)
 	deaths := deathHeaders(d.Headers)
-	var ours []redeliver.Header
+	var ours []msgdriver.Header
 	var findings []redeliver.Finding
 	if foreign {
 		d.Headers = maps.Clone(d.Headers)

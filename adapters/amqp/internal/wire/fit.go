@@ -95,7 +95,7 @@ func Released(d *amqp091.Delivery, now time.Time, keys statekeys.Keys) amqp091.P
 	delete(p.Headers, HeaderUntil)
 	if _, ours := p.Headers[redeliver.HeaderAttempt]; ours {
 		st := redeliver.State{Due: now}
-		due := maps.Collect(st.Headers())
+		due := maps.Collect(driver.StateHeaders(&st))
 		p.Headers[redeliver.HeaderDue] = string(due[redeliver.HeaderDue])
 	}
 	if verify(keys, d) {

@@ -8,6 +8,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
@@ -142,7 +143,7 @@ func (r *Record) Publishing(st *redeliver.State) amqp091.Publishing {
 	p.Headers[HeaderExchange] = d.Exchange // also for the default exchange, which is ""
 	p.Headers[HeaderRoutingKey] = d.RoutingKey
 	if st != nil {
-		for name, value := range st.Headers() {
+		for name, value := range driver.StateHeaders(st) {
 			p.Headers[name] = string(value)
 		}
 	}
@@ -151,7 +152,7 @@ func (r *Record) Publishing(st *redeliver.State) amqp091.Publishing {
 
 // RestoreOriginal removes redeliver's headers from a delivery of one of its queues and restores what they replace. It
 // returns them as text, with findings for those that are not text.
-func RestoreOriginal(d *amqp091.Delivery) (ours []redeliver.Header, findings []redeliver.Finding) {
+func RestoreOriginal(d *amqp091.Delivery) (ours []driver.Header, findings []redeliver.Finding) {
 	theirs := 0
 	for name := range d.Headers {
 		if !strings.HasPrefix(name, redeliver.HeaderPrefix) {
@@ -159,7 +160,7 @@ func RestoreOriginal(d *amqp091.Delivery) (ours []redeliver.Header, findings []r
 		}
 	}
 	headers := make(amqp091.Table, theirs)
-	ours = make([]redeliver.Header, 0, len(d.Headers)-theirs)
+	ours = make([]driver.Header, 0, len(d.Headers)-theirs)
 	for name, v := range d.Headers {
 		switch {
 		case IsBrokerHeader(name):
@@ -174,7 +175,7 @@ func RestoreOriginal(d *amqp091.Delivery) (ours []redeliver.Header, findings []r
 				findings = redeliver.AppendFinding(findings, redeliver.Finding{Header: name, Value: fmt.Sprintf("%T", v), Problem: "is not text; it is ignored"})
 				continue
 			}
-			ours = append(ours, redeliver.Header{Name: name, Value: text})
+			ours = append(ours, driver.Header{Name: name, Value: text})
 		}
 	}
 	text := func(name string) string { s, _ := d.Headers[name].(string); return s }

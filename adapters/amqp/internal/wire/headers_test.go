@@ -136,7 +136,7 @@ func TestWaitingMessageComesBackUnchanged(t *testing.T) {
 			back.Headers["x-death"] = []any{amqp091.Table{"queue": "orders.retry.10s"}}
 			back.Headers["x-delivery-count"] = int64(1)
 			ours, findings := RestoreOriginal(&back)
-			got, more := redeliver.ParseHeaders("orders", ours)
+			got, more := driver.ParseHeaders("orders", ours)
 			if findings = append(findings, more...); len(findings) > 0 || !reflect.DeepEqual(got, st) {
 				t.Fatalf("the state is %+v, want %+v; %v", got, st, findings)
 			}

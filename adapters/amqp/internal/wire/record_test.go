@@ -10,6 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -55,7 +56,7 @@ func TestConsumerOfADLQGetsTheOriginalMessage(t *testing.T) {
 	}
 	again := &Record{Delivery: deliveryOfCopy(p, "orders.dlq.retry")}
 	ours, findings := RestoreOriginal(&again.Delivery)
-	if st, found := redeliver.ParseHeaders("orders.dlq", ours); len(found)+len(findings) > 0 || st.Origin != "orders.dlq" || st.Attempts != 1 {
+	if st, found := driver.ParseHeaders("orders.dlq", ours); len(found)+len(findings) > 0 || st.Origin != "orders.dlq" || st.Attempts != 1 {
 		t.Errorf("the retry has the state %+v: %+v, %+v", st, found, findings)
 	}
 	again.ReadDeadLetter("orders.dlq", dlqOf)

@@ -6,11 +6,11 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	msgdriver "github.com/redeliver/redeliver/driver"
 )
 
 // scanBuffer holds one scanned message and is reused: callers want few messages.
@@ -74,8 +74,8 @@ func (r *reader) message(part *logPart, rec *topiclog.Record) *deadletter.Messag
 		Position: record.Position(part.partition, rec.Offset), Time: rec.Time.UTC(),
 		Key: rec.Key, Body: rec.Value, Headers: v.headers,
 	}
-	var room [20]redeliver.Header
-	var texts []redeliver.Header
+	var room [20]msgdriver.Header
+	var texts []msgdriver.Header
 	if len(ours) > 0 {
 		texts = record.AppendTexts(room[:0], ours)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // letterPage returns a page of n dead letters, from an offset on.
@@ -24,7 +25,7 @@ func letterPage(n int, from int64) []topiclog.Record {
 			FirstFailed: at, LastFailed: at, Source: redeliver.Source{Known: true, Partition: 1, Offset: from + int64(i), Timestamp: at},
 		}
 		headers := []*sarama.RecordHeader{{Key: []byte("trace"), Value: fmt.Append(nil, "trace-", i)}, {Key: []byte("trace"), Value: nil}}
-		for name, value := range st.Headers() {
+		for name, value := range driver.StateHeaders(&st) {
 			headers = append(headers, &sarama.RecordHeader{Key: []byte(name), Value: value})
 		}
 		page[i] = topiclog.Record{Offset: from + int64(i), Time: at, Key: fmt.Append(nil, "key-", i), Value: fmt.Append(nil, "body-", i), Headers: headers}

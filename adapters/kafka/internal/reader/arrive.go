@@ -82,7 +82,7 @@ func (r *Reader) readDeadLetter(rec *sarama.ConsumerMessage) (*redeliver.State, 
 
 // readArrival interprets ours, redeliver's headers of a record that waits. m has only the user's headers.
 func (r *Reader) readArrival(m *sarama.ConsumerMessage, ours []*sarama.RecordHeader, level time.Duration) delayqueue.Stay {
-	var room [20]redeliver.Header // more than redeliver writes
+	var room [20]driver.Header // more than redeliver writes
 	return delayqueue.Arrive(&delayqueue.Arrival{
 		Group: r.Layout.Group, Origin: r.Layout.Origin, Ladder: r.Layout.Ladder,
 		Level: level, Written: m.Timestamp, Now: time.Now(),

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/wirename"
@@ -47,7 +48,7 @@ func CutHeaders(headers []*sarama.RecordHeader) []*sarama.RecordHeader {
 // headerNames has redeliver's header names as text and as bytes, so that no record needs copies of them.
 var headerNames = func() map[string]headerName {
 	m := make(map[string]headerName)
-	for _, n := range redeliver.HeaderNames() {
+	for _, n := range driver.HeaderNames() {
 		m[n] = headerName{n, []byte(n)}
 	}
 	return m
@@ -59,7 +60,7 @@ type headerName struct {
 }
 
 // AppendTexts appends redeliver's block to headers, as text.
-func AppendTexts(headers []redeliver.Header, ours []*sarama.RecordHeader) []redeliver.Header {
+func AppendTexts(headers []driver.Header, ours []*sarama.RecordHeader) []driver.Header {
 	size := 0
 	for _, h := range ours {
 		if h != nil {
@@ -82,7 +83,7 @@ func AppendTexts(headers []redeliver.Header, ours []*sarama.RecordHeader) []rede
 		if !known {
 			name.text = string(h.Key)
 		}
-		headers = append(headers, redeliver.Header{Name: name.text, Value: rest[:len(h.Value)]})
+		headers = append(headers, driver.Header{Name: name.text, Value: rest[:len(h.Value)]})
 		rest = rest[len(h.Value):]
 	}
 	return headers
@@ -150,7 +151,7 @@ const maxStubKey = 4096
 
 // AppendState appends redeliver's block to the headers of a record.
 func AppendState(m *sarama.ProducerMessage, st *redeliver.State) {
-	for name, value := range st.Headers() {
+	for name, value := range driver.StateHeaders(st) {
 		m.Headers = append(m.Headers, sarama.RecordHeader{Key: headerNames[name].bytes, Value: value})
 	}
 }
@@ -158,7 +159,7 @@ func AppendState(m *sarama.ProducerMessage, st *redeliver.State) {
 // appendWaiting appends redeliver's block to the headers of a record that waits. The block's values are in the
 // returned buffer.
 func appendWaiting(m *sarama.ProducerMessage, st *redeliver.State, buf []byte) []byte {
-	attempt, due, state, buf := st.AppendWaiting(buf)
+	attempt, due, state, buf := driver.AppendWaiting(st, buf)
 	m.Headers = append(m.Headers, sarama.RecordHeader{Key: attemptHeader, Value: attempt})
 	if len(due) > 0 {
 		m.Headers = append(m.Headers, sarama.RecordHeader{Key: dueHeader, Value: due})

@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	msgdriver "github.com/redeliver/redeliver/driver"
 )
 
 // deadRecord is a dead letter's native message, as its publisher made it.
@@ -31,7 +32,7 @@ func (q *Queue) readMessage(m *types.Message) *deadletter.Message {
 	rec, ours := wire.NewRecord(m, q.info.Origin, q.Keys)
 	at := deadletter.Position(rec.CopyID)
 	dead := &deadletter.Message{Position: at, Time: wire.SentAt(m)}
-	var headers []redeliver.Header
+	var headers []msgdriver.Header
 	var part string
 	own := rec.MessageAttributes
 	if ours != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -53,7 +54,7 @@ func (r *Record) PlainCopy() Outgoing {
 // does not fit into maxSize bytes.
 func (r *Record) copyWithState(st *redeliver.State, copies, maxSize int, dispensable []string) (o Outgoing, ok bool) {
 	o = r.PlainCopy()
-	c := Carried{Headers: st.AppendHeaders(nil), Part: r.part, copies: copies}
+	c := Carried{Headers: driver.AppendStateHeaders(*st, nil), Part: r.part, copies: copies}
 	if r.FirstID != st.ID {
 		c.MessageID = r.FirstID
 	}
@@ -102,7 +103,7 @@ func (c *Carried) packWithin(maxSize int, dispensable []string) (packed string, 
 				}
 			}
 		} else {
-			c.Headers = slices.DeleteFunc(c.Headers, func(h redeliver.Header) bool { return h.Name == dispensable[i-1] })
+			c.Headers = slices.DeleteFunc(c.Headers, func(h driver.Header) bool { return h.Name == dispensable[i-1] })
 		}
 		packed = c.Pack()
 	}

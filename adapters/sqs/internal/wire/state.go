@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
@@ -26,9 +27,9 @@ const (
 
 // Carried is the content of StateAttribute.
 type Carried struct {
-	Headers    []redeliver.Header // redeliver's headers by their full names
-	MessageID  string             // of the first delivery, if it is not the id
-	Part       string             // of a body that is too large for the DLQ, such as 2/3
+	Headers    []driver.Header // redeliver's headers by their full names
+	MessageID  string          // of the first delivery, if it is not the id
+	Part       string          // of a body that is too large for the DLQ, such as 2/3
 	Attributes []Displaced
 	dedupID    string
 	copies     int
@@ -77,9 +78,9 @@ func Unpack(value string) (c Carried, ok bool) {
 		}
 		return s
 	}
-	for _, name := range redeliver.HeaderNames() {
+	for _, name := range driver.HeaderNames() {
 		if s := text(strings.TrimPrefix(name, redeliver.HeaderPrefix)); s != "" {
-			c.Headers = append(c.Headers, redeliver.Header{Name: name, Value: s})
+			c.Headers = append(c.Headers, driver.Header{Name: name, Value: s})
 		}
 	}
 	c.MessageID, c.dedupID, c.Part = text(keyMessageID), text(keyDedupID), text(keyPart)

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // maxSize is the size of the largest message of most queues.
@@ -91,11 +92,11 @@ func TestStateRoundTrip(t *testing.T) {
 		if c == nil {
 			t.Fatalf("not trusted: %s", packed)
 		}
-		read, findings := redeliver.ParseHeaders("orders", c.Headers)
+		read, findings := driver.ParseHeaders("orders", c.Headers)
 		if len(findings) > 0 {
 			t.Fatal(findings)
 		}
-		want, _ := redeliver.ParseHeaders("orders", st.AppendHeaders(nil))
+		want, _ := driver.ParseHeaders("orders", driver.AppendStateHeaders(st, nil))
 		if read != want {
 			t.Fatalf("read %+v, want %+v", read, want)
 		}
@@ -119,7 +120,7 @@ func TestStateShrinksToItsLimit(t *testing.T) {
 		limit := plain.Size() + rapid.IntRange(0, 1500).Draw(t, "room")
 		if o, ok := r.WaitingCopy(&st, limit); ok {
 			c, _ := Unpack(*o.Attributes[StateAttribute].StringValue)
-			read, findings := redeliver.ParseHeaders("orders", c.Headers)
+			read, findings := driver.ParseHeaders("orders", c.Headers)
 			if o.Size() > limit || len(findings) > 0 || read.Attempts != st.Attempts || !read.Due.Equal(st.Due) || !read.FirstFailed.Equal(st.FirstFailed) || !c.isFor("orders") {
 				t.Fatalf("%d of %d bytes: %+v %v", o.Size(), limit, read, findings)
 			}
@@ -196,7 +197,7 @@ func FuzzUnpack(f *testing.F) {
 			}
 			return
 		}
-		st, _ := redeliver.ParseHeaders("orders", c.Headers)
+		st, _ := driver.ParseHeaders("orders", c.Headers)
 		r.SetFirstDelivery(c, &st)
 		st.Group, st.Origin = "orders", "orders"
 		if o, ok := r.WaitingCopy(&st, 1<<20); ok {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/cli"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // served is a console that the command serves in this process.
@@ -149,7 +150,7 @@ func TestConsole(t *testing.T) {
 	for topic, due := range map[string]time.Time{"orders.billing.retry.1h": time.Now().Add(time.Hour), "orders.billing.retry": time.Now().Add(-24 * time.Hour)} {
 		st := redeliver.State{ID: "o-1", Origin: "orders", Group: "billing", Attempts: 1, Due: due}
 		rec := &kgo.Record{Topic: topic, Value: []byte("{}"), Timestamp: due.Add(-time.Hour)}
-		for _, h := range st.AppendHeaders(nil) {
+		for _, h := range driver.AppendStateHeaders(st, nil) {
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 		}
 		k.put(rec)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 )
 
@@ -83,7 +84,7 @@ func dead(n int, partition int32, st redeliver.State, headers ...kgo.RecordHeade
 		Topic: dlq, Partition: partition, Key: fmt.Appendf(nil, "customer-%d", n%3), Value: fmt.Appendf(nil, `{"order":%d,"sum":12345678901234567890}`, n), Timestamp: failed,
 		Headers: append(headers, kgo.RecordHeader{Key: kafka.UUIDHeader, Value: []byte(st.ID)}),
 	}
-	for _, h := range st.AppendHeaders(nil) {
+	for _, h := range driver.AppendStateHeaders(st, nil) {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 	}
 	return rec

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // whose are the flags for the topic and group of the waiting messages.
@@ -39,7 +40,7 @@ func (s *testKafka) writeWaiting() {
 			Topic: "orders.billing.retry.1h", Partition: int32(n % 2), Key: fmt.Appendf(nil, "customer-%d", n), Value: fmt.Appendf(nil, `{"order":%d}`, n), Timestamp: day,
 			Headers: []kgo.RecordHeader{{Key: "tenant", Value: []byte("acme")}, {Key: kafka.UUIDHeader, Value: []byte(st.ID)}},
 		}
-		for _, h := range st.AppendHeaders(nil) {
+		for _, h := range driver.AppendStateHeaders(st, nil) {
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 		}
 		s.put(rec)

@@ -1,10 +1,11 @@
-package redeliver_test
+package driver_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 )
 
 // A trace in a header is a valid traceparent, or a finding.
@@ -16,7 +17,7 @@ func FuzzTraceparent(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		st, findings := redeliver.ParseHeaders("", []redeliver.Header{{Name: redeliver.HeaderTrace, Value: s}})
+		st, findings := driver.ParseHeaders("", []driver.Header{{Name: redeliver.HeaderTrace, Value: s}})
 		switch {
 		case st.Trace != "" && st.TraceID() != s[3:35] || st.Trace == "" && st.TraceID() != "":
 			t.Errorf("the trace of %q is %q", s, st.TraceID())

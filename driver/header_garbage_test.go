@@ -1,4 +1,4 @@
-package redeliver_test
+package driver_test
 
 import (
 	"reflect"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -17,11 +18,11 @@ func TestAnInvalidHeaderIsAFinding(t *testing.T) {
 	some := state{ID: "id", Group: "g", Origin: "o", Attempts: 2}
 	with := func(change func(*state)) state { s := some; change(&s); return s }
 	long := strings.Repeat("x", 5000)
-	h := func(name, value string) []redeliver.Header { return []redeliver.Header{{Name: name, Value: value}} }
+	h := func(name, value string) []driver.Header { return []driver.Header{{Name: name, Value: value}} }
 	attempts := func(n int) state { return state{Group: "g", Attempts: n} }
 	for name, row := range map[string]struct {
-		block   []redeliver.Header // nil: the good block
-		headers []redeliver.Header
+		block   []driver.Header // nil: the good block
+		headers []driver.Header
 		want    state
 		problem string // in the finding; "" for none
 	}{
@@ -91,9 +92,9 @@ func TestAnInvalidHeaderIsAFinding(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			block := row.block
 			if block == nil {
-				block = some.AppendHeaders(nil)
+				block = driver.AppendStateHeaders(some, nil)
 			}
-			got, findings := redeliver.ParseHeaders("g", append(block, row.headers...))
+			got, findings := driver.ParseHeaders("g", append(block, row.headers...))
 			if !reflect.DeepEqual(got, row.want) {
 				t.Errorf("state\n got %+v\nwant %+v", got, row.want)
 			}
@@ -109,11 +110,11 @@ func TestAnInvalidHeaderIsAFinding(t *testing.T) {
 
 // Several invalid headers are several findings, and the valid ones are read.
 func TestValidHeadersAmongInvalidOnesAreRead(t *testing.T) {
-	headers := append(full().AppendHeaders(nil),
-		redeliver.Header{Name: redeliver.HeaderDue, Value: "x"}, // a duplicate, too
-		redeliver.Header{Name: redeliver.HeaderDue, Value: "y"})
+	headers := append(driver.AppendStateHeaders(full(), nil),
+		driver.Header{Name: redeliver.HeaderDue, Value: "x"}, // a duplicate, too
+		driver.Header{Name: redeliver.HeaderDue, Value: "y"})
 	headers[0].Value, headers[11].Value = "-1", "tired"
-	got, findings := redeliver.ParseHeaders("billing", headers)
+	got, findings := driver.ParseHeaders("billing", headers)
 	want := full()
 	want.Attempts, want.Reason = 1, ""
 	if !reflect.DeepEqual(got, want) {
@@ -126,7 +127,7 @@ func TestValidHeadersAmongInvalidOnesAreRead(t *testing.T) {
 
 // A finding names the header, quotes a part of it and says which value is used.
 func TestFindingsAreReadable(t *testing.T) {
-	_, findings := redeliver.ParseHeaders("g", []redeliver.Header{{Name: redeliver.HeaderDue, Value: strings.Repeat("語", 500)}})
+	_, findings := driver.ParseHeaders("g", []driver.Header{{Name: redeliver.HeaderDue, Value: strings.Repeat("語", 500)}})
 	want := `redeliver-due "` + strings.Repeat("語", 21) + `": is no RFC 3339 time of the years 1 to 9999; it is ignored`
 	if len(findings) != 1 || findings[0].String() != want {
 		t.Errorf("findings %v, want %s", findings, want)
@@ -136,15 +137,15 @@ func TestFindingsAreReadable(t *testing.T) {
 // FuzzParseHeaders takes a block of lines "name=value". Parsing does not panic, the headers of the result are bounded, and parsing them
 // again has no findings.
 func FuzzParseHeaders(f *testing.F) {
-	lines := func(headers []redeliver.Header) string {
+	lines := func(headers []driver.Header) string {
 		var b strings.Builder
 		for _, h := range headers {
 			b.WriteString(h.Name + "=" + h.Value + "\n")
 		}
 		return b.String()
 	}
-	f.Add("billing", lines(full().AppendHeaders(nil)))
-	f.Add("other", lines(full().AppendHeaders(nil)))
+	f.Add("billing", lines(driver.AppendStateHeaders(full(), nil)))
+	f.Add("other", lines(driver.AppendStateHeaders(full(), nil)))
 	f.Add("", "redeliver-attempt=-1\nredeliver-attempt=2\n")
 	f.Add("g", "redeliver-attempt=99999999999999999999\nredeliver-replays=-1\nredeliver-reason=tired\n")
 	f.Add("g", "redeliver-due=0001-01-01T00:00:00.0001Z\nredeliver-first-failed=9999-12-31T23:59:59.9999Z\n")
@@ -156,27 +157,27 @@ func FuzzParseHeaders(f *testing.F) {
 	f.Add("g", "redeliver-error=declined\nredeliver-first-error=declined\n")
 	f.Add("g", "redeliver-first-error="+strings.Repeat("語", 200)+"\nredeliver-error="+strings.Repeat("語", 200)+"\n")
 	f.Fuzz(func(t *testing.T, group, block string) {
-		var headers []redeliver.Header
+		var headers []driver.Header
 		for line := range strings.SplitSeq(block, "\n") {
 			name, value, _ := strings.Cut(line, "=")
-			headers = append(headers, redeliver.Header{Name: name, Value: value})
+			headers = append(headers, driver.Header{Name: name, Value: value})
 		}
-		first, findings := redeliver.ParseHeaders(group, headers)
+		first, findings := driver.ParseHeaders(group, headers)
 		if len(findings) > 32 {
 			t.Fatalf("%d findings", len(findings))
 		}
 		if first.Attempts < 0 || first.Attempts > limits.MaxAttempts || first.Replays < 0 || first.Replays > limits.MaxAttempts {
 			t.Fatalf("accepts %d attempts, %d replays", first.Attempts, first.Replays)
 		}
-		written := first.AppendHeaders(nil)
+		written := driver.AppendStateHeaders(first, nil)
 		if size(written) > limits.MaxHeaderBytes {
 			t.Fatalf("%d bytes are written", size(written))
 		}
-		second, findings := redeliver.ParseHeaders(first.Group, written)
+		second, findings := driver.ParseHeaders(first.Group, written)
 		if len(findings) > 0 {
 			t.Fatalf("a header that redeliver wrote is a finding: %v", findings)
 		}
-		third, _ := redeliver.ParseHeaders(first.Group, second.AppendHeaders(nil))
+		third, _ := driver.ParseHeaders(first.Group, driver.AppendStateHeaders(second, nil))
 		if !reflect.DeepEqual(second, third) {
 			t.Fatalf("no fixed point:\n%+v\n%+v", second, third)
 		}

@@ -1,4 +1,4 @@
-package redeliver_test
+package driver_test
 
 import (
 	"fmt"
@@ -12,22 +12,25 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
 )
+
+var now = time.Date(2026, 3, 14, 15, 9, 26, 535_897_932, time.UTC)
 
 var allReasons = []redeliver.Reason{
 	"", redeliver.ReasonExhausted, redeliver.ReasonPermanent, redeliver.ReasonExpired, redeliver.ReasonUndecodable, redeliver.ReasonTimeout,
 	redeliver.ReasonPanic, redeliver.ReasonCrashed, redeliver.ReasonInvalidated, redeliver.ReasonRejected, redeliver.ReasonUnschedulable,
 }
 
-func names(headers []redeliver.Header) (names []string) {
+func names(headers []driver.Header) (names []string) {
 	for _, h := range headers {
 		names = append(names, h.Name)
 	}
 	return names
 }
 
-func size(headers []redeliver.Header) (n int) {
+func size(headers []driver.Header) (n int) {
 	for _, h := range headers {
 		n += len(h.Name) + len(h.Value)
 	}
@@ -49,9 +52,9 @@ func full() redeliver.State {
 
 // Other programs rely on names, order and spelling: change nothing here.
 func TestHeadersOnTheWire(t *testing.T) {
-	user := redeliver.Header{Name: "tenant", Value: "a"}
-	got := full().AppendHeaders([]redeliver.Header{user})
-	want := []redeliver.Header{
+	user := driver.Header{Name: "tenant", Value: "a"}
+	got := driver.AppendStateHeaders(full(), []driver.Header{user})
+	want := []driver.Header{
 		user,
 		{Name: "redeliver-attempt", Value: "2"},
 		{Name: "redeliver-due", Value: "2026-03-14T15:09:26.535Z"},
@@ -86,19 +89,19 @@ func TestHeadersOnTheWire(t *testing.T) {
 }
 
 // waiting returns the headers with which a message waits.
-func waiting(s redeliver.State) (headers []redeliver.Header) {
-	attempt, due, state, _ := s.AppendWaiting([]byte("kept"))
-	headers = append(headers, redeliver.Header{Name: redeliver.HeaderAttempt, Value: string(attempt)})
+func waiting(s redeliver.State) (headers []driver.Header) {
+	attempt, due, state, _ := driver.AppendWaiting(&s, []byte("kept"))
+	headers = append(headers, driver.Header{Name: redeliver.HeaderAttempt, Value: string(attempt)})
 	if len(due) > 0 {
-		headers = append(headers, redeliver.Header{Name: redeliver.HeaderDue, Value: string(due)})
+		headers = append(headers, driver.Header{Name: redeliver.HeaderDue, Value: string(due)})
 	}
-	return append(headers, redeliver.Header{Name: redeliver.HeaderState, Value: string(state)})
+	return append(headers, driver.Header{Name: redeliver.HeaderState, Value: string(state)})
 }
 
 // Messages that wait during an upgrade have this form: later versions must read it.
 func TestHeadersOfAWaitingMessage(t *testing.T) {
 	got := waiting(full())
-	want := []redeliver.Header{
+	want := []driver.Header{
 		{Name: "redeliver-attempt", Value: "2"},
 		{Name: "redeliver-due", Value: "2026-03-14T15:09:26.535Z"},
 		{Name: "redeliver-state", Value: "g0007billing" + "o0006orders" + "i0011orders/3/41" +
@@ -111,7 +114,7 @@ func TestHeadersOfAWaitingMessage(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("headers\n got %q\nwant %q", got, want)
 	}
-	st, findings := redeliver.ParseHeaders("billing", got)
+	st, findings := driver.ParseHeaders("billing", got)
 	if want := full(); !reflect.DeepEqual(st, want) || len(findings) > 0 {
 		t.Errorf("findings %v\n got %+v\nwant %+v", findings, st, want)
 	}
@@ -126,7 +129,7 @@ func TestACutStateIsAFinding(t *testing.T) {
 	for n := range len(whole[2].Value) {
 		cut := slices.Clone(whole)
 		cut[2].Value = cut[2].Value[:n]
-		st, findings := redeliver.ParseHeaders("billing", cut)
+		st, findings := driver.ParseHeaders("billing", cut)
 		if st.Attempts != 2 || !st.Due.Equal(full().Due) || len(findings) > 1 {
 			t.Fatalf("cut after %d bytes: %+v, findings %v", n, st, findings)
 		}
@@ -139,18 +142,18 @@ func TestACutStateIsAFinding(t *testing.T) {
 		"another form": "{}", "a length in words": "gfour", "a negative length": "g-001x", "a length with a sign": "g+001x",
 		"beyond the end": "g9999billing", "more fields than there are": strings.Repeat("i0001x", 100_000),
 	} {
-		st, findings := redeliver.ParseHeaders("billing", []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderState, Value: value}})
+		st, findings := driver.ParseHeaders("billing", []driver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderState, Value: value}})
 		if st.Attempts != 2 || len(findings) == 0 || findings[len(findings)-1].Header == "" {
 			t.Errorf("%s: %+v, findings %v", name, st, findings)
 		}
 	}
 	later := waiting(full())
 	later[2].Value = "z0001x" + later[2].Value + "Z0002yz"
-	if st, findings := redeliver.ParseHeaders("billing", later); !reflect.DeepEqual(st, full()) || len(findings) > 0 {
+	if st, findings := driver.ParseHeaders("billing", later); !reflect.DeepEqual(st, full()) || len(findings) > 0 {
 		t.Errorf("with fields of a later version: %+v, findings %v", st, findings)
 	}
 	other := waiting(redeliver.State{Group: "mail", ID: "id", Attempts: 1})
-	if st, findings := redeliver.ParseHeaders("billing", other); st.ID != "" || st.Attempts != 0 || len(findings) != 1 {
+	if st, findings := driver.ParseHeaders("billing", other); st.ID != "" || st.Attempts != 0 || len(findings) != 1 {
 		t.Errorf("the state of another group is believed: %+v, findings %v", st, findings)
 	}
 }
@@ -166,7 +169,7 @@ func TestAnEmptyStateHasOnlyTheAttemptHeader(t *testing.T) {
 			LastFailed: time.Time{}.Add(time.Microsecond), // in whole milliseconds it is the zero time
 		},
 	} {
-		if got, want := s.AppendHeaders(nil), []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "0"}}; !reflect.DeepEqual(got, want) {
+		if got, want := driver.AppendStateHeaders(s, nil), []driver.Header{{Name: redeliver.HeaderAttempt, Value: "0"}}; !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: headers %q, want %q", name, got, want)
 		}
 	}
@@ -175,7 +178,7 @@ func TestAnEmptyStateHasOnlyTheAttemptHeader(t *testing.T) {
 // A due time is rounded up to the millisecond, never down.
 func TestHeadersNeverSayDueEarly(t *testing.T) {
 	due := now.In(time.FixedZone("there", -5*3600))
-	s, found := redeliver.ParseHeaders("g", redeliver.State{Due: due}.AppendHeaders(nil))
+	s, found := driver.ParseHeaders("g", driver.AppendStateHeaders(redeliver.State{Due: due}, nil))
 	if want := now.Truncate(time.Millisecond).Add(time.Millisecond); !s.Due.Equal(want) || len(found) > 0 {
 		t.Errorf("due %s, findings %v; want %s", s.Due, found, want)
 	}
@@ -191,10 +194,10 @@ func TestOnlyRFC3339TimesAreWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, found := redeliver.ParseHeaders("g", redeliver.State{LastFailed: at}.AppendHeaders(nil)); !got.LastFailed.Equal(at) || len(found) > 0 {
+		if got, found := driver.ParseHeaders("g", driver.AppendStateHeaders(redeliver.State{LastFailed: at}, nil)); !got.LastFailed.Equal(at) || len(found) > 0 {
 			t.Errorf("%s is read as %s, %v", text, got.LastFailed, found)
 		}
-		has := slices.ContainsFunc(redeliver.State{LastFailed: at}.AppendHeaders(nil), func(h redeliver.Header) bool { return h.Name == redeliver.HeaderLastFailed })
+		has := slices.ContainsFunc(driver.AppendStateHeaders(redeliver.State{LastFailed: at}, nil), func(h driver.Header) bool { return h.Name == redeliver.HeaderLastFailed })
 		if has != written {
 			t.Errorf("%s has a header: %t", text, has)
 		}
@@ -230,15 +233,15 @@ func TestHeadersRoundTrip(t *testing.T) {
 			want.Source.Known = true
 			want.Source.Partition, want.Source.Offset = rapid.Int32Min(0).Draw(t, "partition"), rapid.Int64Min(0).Draw(t, "offset")
 		}
-		headers := want.AppendHeaders(nil)
+		headers := driver.AppendStateHeaders(want, nil)
 		if got := size(headers); got > limits.MaxHeaderBytes {
 			t.Fatalf("the block has %d bytes", got)
 		}
 		if headers[0].Name != redeliver.HeaderAttempt {
 			t.Fatalf("the block begins with %s", headers[0].Name)
 		}
-		for form, headers := range map[string][]redeliver.Header{"dead letter": headers, "waiting": waiting(want)} {
-			got, findings := redeliver.ParseHeaders(want.Group, headers)
+		for form, headers := range map[string][]driver.Header{"dead letter": headers, "waiting": waiting(want)} {
+			got, findings := driver.ParseHeaders(want.Group, headers)
 			if !reflect.DeepEqual(got, want) || len(findings) > 0 {
 				t.Fatalf("%s: findings %v\n got %+v\nwant %+v", form, findings, got, want)
 			}
@@ -250,14 +253,14 @@ func TestHeadersRoundTrip(t *testing.T) {
 func TestAPolicyOfTheOlderFormIsReadAsItsFingerprint(t *testing.T) {
 	const mark, older = "00c0ffee00c0ffee", "00c0ffee00c0ffee 1;3;1s,2s,4s,8s;j1s"
 	for name, value := range map[string]string{"a schedule": older, "a long one": mark + " 1;100;" + strings.Repeat("1s,2s,", 40) + "1s", "nothing": mark + " "} {
-		headers := []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderPolicy, Value: value}}
-		st, findings := redeliver.ParseHeaders("g", headers)
+		headers := []driver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderPolicy, Value: value}}
+		st, findings := driver.ParseHeaders("g", headers)
 		if want := (redeliver.State{Group: "g", Attempts: 2, Policy: mark}); !reflect.DeepEqual(st, want) || len(findings) > 0 {
 			t.Errorf("%s: %+v, findings %v", name, st, findings)
 		}
 	}
-	packed := []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderState, Value: "g0001gs0036" + older}}
-	if st, findings := redeliver.ParseHeaders("g", packed); st.Policy != mark || len(findings) > 0 {
+	packed := []driver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderState, Value: "g0001gs0036" + older}}
+	if st, findings := driver.ParseHeaders("g", packed); st.Policy != mark || len(findings) > 0 {
 		t.Errorf("packed: %+v, findings %v", st, findings)
 	}
 }
@@ -268,13 +271,13 @@ func TestTheFirstErrorIsWrittenIfItDiffers(t *testing.T) {
 		{"", "declined", ""}, {"declined", "declined", ""}, {"timed out", "declined", "timed out"}, {"timed out", "", "timed out"},
 	} {
 		st := redeliver.State{Group: "g", Attempts: 2, Error: row.last, FirstError: row.first}
-		for form, headers := range map[string][]redeliver.Header{"dead letter": st.AppendHeaders(nil), "waiting": waiting(st)} {
-			got, findings := redeliver.ParseHeaders("g", headers)
+		for form, headers := range map[string][]driver.Header{"dead letter": driver.AppendStateHeaders(st, nil), "waiting": waiting(st)} {
+			got, findings := driver.ParseHeaders("g", headers)
 			if got.FirstError != row.read || got.Error != row.last || len(findings) > 0 {
 				t.Errorf("%s: first %q and last %q are read as %q and %q; %v", form, row.first, row.last, got.FirstError, got.Error, findings)
 			}
 		}
-		if has := slices.Contains(names(st.AppendHeaders(nil)), redeliver.HeaderFirstError); has != (row.read != "") {
+		if has := slices.Contains(names(driver.AppendStateHeaders(st, nil)), redeliver.HeaderFirstError); has != (row.read != "") {
 			t.Errorf("first %q and last %q: the header is there: %v", row.first, row.last, has)
 		}
 	}
@@ -282,8 +285,8 @@ func TestTheFirstErrorIsWrittenIfItDiffers(t *testing.T) {
 
 // Older versions wrote 1024 bytes of an error. Such a message is read without a finding.
 func TestAnErrorOfTheOlderLengthIsCut(t *testing.T) {
-	headers := []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderError, Value: strings.Repeat("é", 512)}}
-	st, findings := redeliver.ParseHeaders("g", headers)
+	headers := []driver.Header{{Name: redeliver.HeaderAttempt, Value: "2"}, {Name: redeliver.HeaderError, Value: strings.Repeat("é", 512)}}
+	st, findings := driver.ParseHeaders("g", headers)
 	if want := (redeliver.State{Group: "g", Attempts: 2, Error: strings.Repeat("é", 256)}); !reflect.DeepEqual(st, want) || len(findings) > 0 {
 		t.Errorf("%+v, findings %v", st, findings)
 	}
@@ -298,14 +301,14 @@ func TestHeadersAreBounded(t *testing.T) {
 			s := full()
 			s.ID, s.Group, s.Origin, s.Error, s.FirstError, s.ErrorType, s.Policy, s.Reason = long, long, long, long, "f"+long, long, long, redeliver.Reason(long)
 			s.Attempts, s.Replays, s.Source.Partition, s.Source.Offset = 1<<62, 1<<62, 1<<31-1, 1<<63-1
-			headers := s.AppendHeaders(nil)
+			headers := driver.AppendStateHeaders(s, nil)
 			if got := size(headers); got > limits.MaxHeaderBytes {
 				t.Errorf("the block has %d bytes, more than %d", got, limits.MaxHeaderBytes)
 			}
 			if got := names(headers); len(got) != 20 {
 				t.Errorf("%d headers: %q", len(got), got)
 			}
-			got, findings := redeliver.ParseHeaders(long, headers)
+			got, findings := driver.ParseHeaders(long, headers)
 			for _, f := range findings { // a reason of a megabyte is a mistake of the caller
 				if f.Header != redeliver.HeaderReason {
 					t.Errorf("a header that redeliver wrote is a finding: %s", f)
@@ -320,13 +323,13 @@ func TestHeadersAreBounded(t *testing.T) {
 
 // A hundred thousand headers take bounded time and have bounded findings. A quadratic search for duplicates would take minutes.
 func TestParseHeadersIsLinear(t *testing.T) {
-	headers := []redeliver.Header{{Name: redeliver.HeaderAttempt, Value: "1"}}
+	headers := []driver.Header{{Name: redeliver.HeaderAttempt, Value: "1"}}
 	for i := range 300_000 {
 		headers = append(headers,
-			redeliver.Header{Name: redeliver.HeaderPrefix + strconv.Itoa(i), Value: "x"},
-			redeliver.Header{Name: redeliver.HeaderID, Value: fmt.Sprint(i)})
+			driver.Header{Name: redeliver.HeaderPrefix + strconv.Itoa(i), Value: "x"},
+			driver.Header{Name: redeliver.HeaderID, Value: fmt.Sprint(i)})
 	}
-	s, findings := redeliver.ParseHeaders("g", headers)
+	s, findings := driver.ParseHeaders("g", headers)
 	if s.ID != "0" || s.Attempts != 1 || len(findings) != 1 {
 		t.Errorf("id %q, %d attempts, %d findings", s.ID, s.Attempts, len(findings))
 	}
@@ -339,11 +342,11 @@ func TestHeadersAreReadInAnyOrder(t *testing.T) {
 		ID: "orders/3/41", Group: "billing", Origin: "orders", Attempts: 2, Due: at, FirstFailed: at, LastFailed: at, PostponedSince: at, Error: "no", ErrorType: "*bank.Error",
 		Reason: redeliver.ReasonExhausted, Source: redeliver.Source{Known: true, Partition: 3, Offset: 41, Timestamp: at}, Policy: "p", Replays: 1,
 	}
-	headers := st.AppendHeaders(nil)
+	headers := driver.AppendStateHeaders(st, nil)
 	for from := range headers {
 		turned := slices.Concat(headers[from:], headers[:from])
 		for range 2 {
-			if got, findings := redeliver.ParseHeaders("billing", turned); got != st || len(findings) > 0 {
+			if got, findings := driver.ParseHeaders("billing", turned); got != st || len(findings) > 0 {
 				t.Fatalf("%v is read as %+v, %v", turned, got, findings)
 			}
 			slices.Reverse(turned)
