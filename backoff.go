@@ -1,8 +1,10 @@
 package redeliver
 
 import (
+	"fmt"
 	"hash/fnv"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,7 +20,7 @@ type Backoff interface {
 }
 
 // DelayLister is a [Backoff] that can list its delays. The levels of a policy are derived from these delays. For other backoffs the
-// levels are 1s 5s 30s 2m 10m 1h.
+// levels are 1s 5s 30s 2m 10m 1h. [FromBackOff] lists its delays if they are not random.
 type DelayLister interface {
 	Backoff
 	// Delays returns the waits of the first n retries without jitter, or fewer if the backoff ends earlier, and the
@@ -33,14 +35,23 @@ type retryCounter interface{ defaultRetries() int }
 const (
 	defaultExponentialBase = time.Second
 	defaultMaxExponential  = time.Minute
+	defaultFactor          = 2
+	maxFactor              = 100
 )
 
-// ExponentialBackoff waits min(Max, Base * 2^n) before delayed retry n, counted from 0, plus a random jitter from [0, Base).
+// ExponentialBackoff waits min(Max, Base * Factor^n) before delayed retry n, counted from 0, plus a random jitter: up to Base, or up
+// to a share of the wait if Jitter is set.
 type ExponentialBackoff struct {
-	// Base is the first delay and the width of the jitter. Default 1 s.
+	// Base is the first delay. It is also the width of the jitter if Jitter is 0. Default 1 s.
 	Base time.Duration
-	// Max bounds the delay before the jitter is added. Default 60 s, or Base if that is longer.
+	// Max bounds the delay: before the jitter is added if Jitter is 0, and otherwise with it. Default 60 s, or the first delay with
+	// its jitter if that is longer.
 	Max time.Duration
+	// Factor is the ratio of a delay to the one before it, from 1 to 100. Default 2.
+	Factor float64
+	// Jitter is the width of the jitter as a share of the delay, from 0 to 1: with 0.2 a delay of 10 s becomes 10 to 12 s. A delay of
+	// Max has none. Default 0: the jitter is up to Base, before every retry.
+	Jitter float64
 }
 
 // Exponential returns the [ExponentialBackoff] with its defaults: 1s 2s 4s ... 60s, each plus up to 1 s of jitter.
@@ -52,50 +63,84 @@ func (b ExponentialBackoff) bounds() (base, maxDelay time.Duration) {
 		base = defaultExponentialBase
 	}
 	if maxDelay == 0 {
-		maxDelay = max(defaultMaxExponential, base)
+		maxDelay = max(defaultMaxExponential, b.longestFirst(base))
 	}
 	return base, maxDelay
 }
 
+// longestFirst returns the first delay with all of its jitter, for which Max must have room.
+func (b ExponentialBackoff) longestFirst(base time.Duration) time.Duration {
+	return base + shareOf(base, b.Jitter, math.MaxInt64-max(0, base))
+}
+
+// shareOf returns a share of d, at most atMost.
+func shareOf(d time.Duration, share float64, atMost time.Duration) time.Duration {
+	if part := share * float64(d); part < float64(atMost) {
+		return time.Duration(part)
+	}
+	return atMost
+}
+
 func (b ExponentialBackoff) step(n int) time.Duration {
 	base, maxDelay := b.bounds()
-	for range n {
-		if base > maxDelay/2 { // the next doubling passes the bound, or would overflow
-			return maxDelay
+	n = max(0, n)
+	if b.Factor == 0 || b.Factor == defaultFactor { // exact, also where a float is not
+		if n < 63 && base <= maxDelay>>n {
+			return base << n
 		}
-		base *= 2
+		return maxDelay
 	}
-	return min(base, maxDelay)
+	if d := float64(base) * math.Pow(b.Factor, float64(n)); d < float64(maxDelay) {
+		return time.Duration(d)
+	}
+	return maxDelay
+}
+
+// maxJitter returns the width of the jitter of a delay.
+func (b ExponentialBackoff) maxJitter(d time.Duration) time.Duration {
+	base, maxDelay := b.bounds()
+	if b.Jitter == 0 {
+		return min(base, math.MaxInt64-d)
+	}
+	return shareOf(d, b.Jitter, maxDelay-d)
 }
 
 // Delay implements [Backoff].
 func (b ExponentialBackoff) Delay(n int, draw float64) (time.Duration, bool) {
-	base, _ := b.bounds()
-	d, jitter := b.step(n), time.Duration(draw*float64(base))
-	if d > math.MaxInt64-jitter {
-		return math.MaxInt64, true
-	}
-	return d + jitter, true
+	d := b.step(n)
+	jitter := b.maxJitter(d)
+	return d + shareOf(jitter, draw, jitter), true
 }
 
 // Delays implements [DelayLister].
-func (b ExponentialBackoff) Delays(n int) ([]time.Duration, time.Duration) {
-	base, _ := b.bounds()
-	delays := make([]time.Duration, max(0, n))
+func (b ExponentialBackoff) Delays(n int) (delays []time.Duration, jitter time.Duration) {
+	delays, jitter = make([]time.Duration, max(0, n)), b.maxJitter(b.step(0))
 	for i := range delays {
 		delays[i] = b.step(i)
+		jitter = max(jitter, b.maxJitter(delays[i]))
 	}
-	return delays, base
+	return delays, jitter
 }
 
 func (b ExponentialBackoff) check(ps *Problems, field string) {
 	base, maxDelay := b.bounds()
+	if b.Factor != 0 && !(b.Factor >= 1 && b.Factor <= maxFactor) { // also for NaN
+		ps.Add(field+".Factor", b.Factor, fmt.Sprintf("must be from 1 to %d, or 0 for the default, %d", maxFactor, defaultFactor))
+		return
+	}
+	if !(b.Jitter >= 0 && b.Jitter <= 1) {
+		ps.Add(field+".Jitter", b.Jitter, "must be a share of the delay, from 0 to 1")
+		return
+	}
 	checkDelay(ps, field+".Base", base)
 	checkDelay(ps, field+".Max", maxDelay)
-	if maxDelay < base {
+	switch least := b.longestFirst(base); {
+	case maxDelay < base:
 		ps.Add(field+".Max", b.Max, "must not be shorter than Base, "+base.String())
+	case maxDelay < least:
+		ps.Add(field+".Max", b.Max, "must be at least "+least.String()+", because it bounds the delay with its jitter: Base and its share of Jitter")
 	}
-	if base > 0 && maxDelay <= MaxWait && maxDelay > MaxWait-base {
+	if b.Jitter == 0 && base > 0 && maxDelay <= MaxWait && maxDelay > MaxWait-base {
 		ps.Add(field+".Max", maxDelay, "must with the jitter, up to Base, "+base.String()+", not be longer than "+MaxWait.String())
 	}
 }
@@ -176,10 +221,43 @@ func checkDelay(ps *Problems, field string, d time.Duration) {
 type backOffAdapter struct{ fresh func() backoff.BackOff }
 
 // FromBackOff returns a backoff with the delays of a policy of cenkalti/backoff/v4. fresh must return a new BackOff at each call. The
-// n-th delay is the result of its n-th NextBackOff; backoff.Stop means that the message is exhausted. If the policy is random,
-// duplicates of a message may wait for different times. MaxElapsedTime counts from the call of fresh, so it bounds each
-// delay alone: set it to 0 and use Policy.MaxAge.
+// n-th delay is the result of its n-th NextBackOff; backoff.Stop means that the message is exhausted. MaxElapsedTime counts from
+// the call of fresh, so it bounds each delay alone: set it to 0 and use Policy.MaxAge.
+//
+// The levels of the policy are its delays if two BackOffs have the same ones. With a RandomizationFactor they differ: then the levels
+// are those of a backoff that is no [DelayLister], a wait may need several hops, and duplicates of a message may wait for
+// different times.
 func FromBackOff(fresh func() backoff.BackOff) Backoff { return backOffAdapter{fresh} }
+
+// minProbed is the least number of delays that are compared: one may be equal by chance.
+const minProbed = 8
+
+// probe lists the first n delays, or fewer if the policy ends earlier. ok is false if the policy is random, or panics.
+func (b backOffAdapter) probe(n int) (delays []time.Duration, ok bool) {
+	defer func() {
+		if recover() != nil { // as in each Delay, where Decide reports it
+			delays, ok = nil, false
+		}
+	}()
+	delays = b.list(max(n, minProbed))
+	if !slices.Equal(delays, b.list(max(n, minProbed))) {
+		return nil, false
+	}
+	return delays[:min(n, len(delays))], true
+}
+
+// list returns the first n delays of a new BackOff.
+func (b backOffAdapter) list(n int) (delays []time.Duration) {
+	inner := b.fresh()
+	for range n {
+		d := inner.NextBackOff()
+		if d == backoff.Stop {
+			break
+		}
+		delays = append(delays, max(0, d))
+	}
+	return delays
+}
 
 // Delay implements [Backoff].
 func (b backOffAdapter) Delay(n int, _ float64) (time.Duration, bool) {

@@ -1,9 +1,11 @@
 package redeliver_test
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"testing"
 	"time"
 
@@ -139,6 +141,70 @@ func TestExponentialFollowsItsFormula(t *testing.T) {
 	})
 }
 
+// With a factor and a share of jitter: Base * Factor^n, its share more at most, and never more than Max.
+func TestExponentialKeepsItsBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := redeliver.ExponentialBackoff{
+			Base: time.Duration(rapid.Int64Range(0, int64(redeliver.MaxWait)).Draw(t, "base")), Max: time.Duration(rapid.Int64Range(0, int64(redeliver.MaxWait)).Draw(t, "max")),
+			Factor: rapid.OneOf(rapid.Just(0.0), rapid.Just(2.0), rapid.Float64Range(1, 100)).Draw(t, "factor"),
+			Jitter: rapid.OneOf(rapid.Just(1.0), rapid.Float64Range(math.SmallestNonzeroFloat64, 1)).Draw(t, "jitter"),
+		}
+		if (redeliver.Policy{Backoff: b}).Validate("P") != nil {
+			return
+		}
+		base, most, factor := cmp.Or(b.Base, time.Second), b.Max, cmp.Or(b.Factor, 2)
+		if most == 0 {
+			most = max(time.Minute, 2*base)
+		}
+		delays, widest := b.Delays(40)
+		longest := redeliver.Policy{Backoff: b, MaxRetries: 40}.LongestDelays()
+		for n, d := range delays {
+			if want := min(float64(most), float64(base)*math.Pow(factor, float64(n))); b.Max != 0 && math.Abs(float64(d)-want) > 1+want/1e9 {
+				t.Fatalf("delay %d is %s, want %s", n, d, time.Duration(want))
+			}
+			if n > 0 && d < delays[n-1] {
+				t.Fatalf("delay %d is %s, shorter than the one before, %s", n, d, delays[n-1])
+			}
+			for _, draw := range []float64{0, rapid.Float64Range(0, 1).Draw(t, "draw"), math.Nextafter(1, 0)} {
+				got, ok := b.Delay(n, draw)
+				if !ok || got < d || got > most || got > longest[n] || longest[n]-d > widest || float64(got-d) > b.Jitter*float64(d)+1 {
+					t.Fatalf("retry %d waits %s with a draw of %v, want %s to %s, with at most %s and the share %v more; and at most %s", n, got, draw, d, longest[n], widest, b.Jitter, most)
+				}
+				if draw == 0 && got != d {
+					t.Fatalf("retry %d waits %s without jitter, but is listed with %s", n, got, d)
+				}
+			}
+		}
+	})
+}
+
+func TestExponentialHasAFactorAndAShareOfJitter(t *testing.T) {
+	s := time.Second
+	for name, row := range map[string]struct {
+		b              redeliver.ExponentialBackoff
+		delays, longer []time.Duration // without jitter, and with half of it
+		jitter         time.Duration
+	}{
+		"the default":        {redeliver.ExponentialBackoff{}, []time.Duration{s, 2 * s, 4 * s}, []time.Duration{1500 * time.Millisecond, 2500 * time.Millisecond, 4500 * time.Millisecond}, s},
+		"a factor":           {redeliver.ExponentialBackoff{Factor: 3}, []time.Duration{s, 3 * s, 9 * s, 27 * s, 60 * s}, []time.Duration{1500 * time.Millisecond, 3500 * time.Millisecond}, s},
+		"a broken factor":    {redeliver.ExponentialBackoff{Factor: 1.5}, []time.Duration{s, 1500 * time.Millisecond, 2250 * time.Millisecond}, nil, s},
+		"a constant":         {redeliver.ExponentialBackoff{Base: 10 * s, Factor: 1, Jitter: 0.2}, []time.Duration{10 * s, 10 * s, 10 * s}, []time.Duration{11 * s, 11 * s, 11 * s}, 2 * s},
+		"a share":            {redeliver.ExponentialBackoff{Jitter: 0.5, Max: 6 * s}, []time.Duration{s, 2 * s, 4 * s, 6 * s, 6 * s}, []time.Duration{1250 * time.Millisecond, 2500 * time.Millisecond, 5 * s, 6 * s}, 2 * s},
+		"a share up to Max":  {redeliver.ExponentialBackoff{Jitter: 1, Max: 5 * s}, []time.Duration{s, 2 * s, 4 * s, 5 * s}, []time.Duration{1500 * time.Millisecond, 3 * s, 4500 * time.Millisecond, 5 * s}, 2 * s},
+		"a long first delay": {redeliver.ExponentialBackoff{Base: 60 * s, Jitter: 0.5}, []time.Duration{60 * s, 90 * s, 90 * s}, []time.Duration{75 * s, 90 * s}, 30 * s},
+	} {
+		delays, jitter := row.b.Delays(len(row.delays))
+		if !slices.Equal(delays, row.delays) || jitter != row.jitter {
+			t.Errorf("%s: delays %v with %s of jitter, want %v with %s", name, delays, jitter, row.delays, row.jitter)
+		}
+		for n, want := range row.longer {
+			if d, _ := row.b.Delay(n, 0.5); d != want {
+				t.Errorf("%s: retry %d waits %s with half its jitter, want %s", name, n, d, want)
+			}
+		}
+	}
+}
+
 func TestStepsRepeatTheLast(t *testing.T) {
 	delays := []time.Duration{time.Second, 5 * time.Second, 30 * time.Second}
 	b := redeliver.Steps(delays...)
@@ -165,6 +231,8 @@ func TestListedDelaysAreTheDelays(t *testing.T) {
 	}{
 		"Exponential":     {redeliver.Exponential(), time.Second},
 		"Exponential 3 s": {redeliver.ExponentialBackoff{Base: 3 * time.Second}, 3 * time.Second},
+		"a factor":        {redeliver.ExponentialBackoff{Factor: 1.7}, time.Second},
+		"a share":         {redeliver.ExponentialBackoff{Jitter: 0.25, Max: 32 * time.Second}, 4 * time.Second},
 		"Fixed":           {redeliver.Fixed(time.Minute), 0},
 		"Steps":           {redeliver.Steps(1e9, 2e9), 0},
 		"RocketMQ":        {redeliver.RocketMQ(), 0},
@@ -225,6 +293,48 @@ func TestFromBackOffUsesTheNthDelay(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A policy of cenkalti/backoff lists its delays if two of its BackOffs have the same ones.
+func TestFromBackOffListsDelaysThatAreNotRandom(t *testing.T) {
+	s := time.Second
+	exponential := func(first time.Duration, share float64) func() backoff.BackOff {
+		return func() backoff.BackOff {
+			return backoff.NewExponentialBackOff(backoff.WithInitialInterval(first), backoff.WithMultiplier(2), backoff.WithRandomizationFactor(share), backoff.WithMaxElapsedTime(0))
+		}
+	}
+	for name, row := range map[string]struct {
+		fresh   func() backoff.BackOff
+		retries int
+		want    []time.Duration
+		listed  bool
+	}{
+		"constant":           {func() backoff.BackOff { return backoff.NewConstantBackOff(10 * s) }, 3, []time.Duration{10 * s, 10 * s, 10 * s}, true},
+		"exponential":        {exponential(4*s, 0), 3, []time.Duration{4 * s, 8 * s, 16 * s}, true},
+		"zero":               {func() backoff.BackOff { return &backoff.ZeroBackOff{} }, 2, []time.Duration{0, 0}, true},
+		"it ends earlier":    {func() backoff.BackOff { return backoff.WithMaxRetries(exponential(s, 0)(), 2) }, 9, []time.Duration{s, 2 * s}, true},
+		"it has no retry":    {func() backoff.BackOff { return &backoff.StopBackOff{} }, 9, nil, true},
+		"no retries":         {exponential(s, 0), redeliver.NoRetries, nil, true},
+		"random":             {exponential(s, 0.5), 3, nil, false},
+		"random, a retry":    {exponential(s, 0.001), 1, nil, false},
+		"random, no retries": {exponential(s, 0.5), redeliver.NoRetries, nil, false},
+		"nil":                {nil, 3, nil, false},
+		"of nil":             {func() backoff.BackOff { return nil }, 3, nil, false},
+		"a panic":            {func() backoff.BackOff { panic("no") }, 3, nil, false},
+	} {
+		p := redeliver.Policy{MaxRetries: row.retries, Backoff: redeliver.FromBackOff(row.fresh)}
+		delays, jitter, listed := p.Delays()
+		if !slices.Equal(delays, row.want) || jitter != 0 || listed != row.listed || !slices.Equal(p.LongestDelays(), row.want) {
+			t.Errorf("%s: delays %v, jitter %s, listed %t; want %v, %t", name, delays, jitter, listed, row.want, row.listed)
+		}
+		for n, want := range delays {
+			wantDelay(t, p.Backoff, n, want)
+		}
+	}
+	blocking := redeliver.Policy{Order: redeliver.OrderBlocking, Backoff: redeliver.FromBackOff(func() backoff.BackOff { return backoff.NewConstantBackOff(s) })}
+	if err := blocking.Validate("P"); err != nil {
+		t.Errorf("delays that are listed may block: %v", err)
+	}
 }
 
 // recorder records the draw of a message.

@@ -53,14 +53,14 @@ func (p Policy) checkOrder(ps *Problems, field func(string) string) {
 	if p.Order != OrderBlocking {
 		return
 	}
-	delays, jitter, ok := p.Delays()
+	delays, _, ok := p.Delays()
 	if !ok {
 		ps.Add(field("Backoff"), fmt.Sprintf("%T", p.Backoff), "must be able to list its delays: a blocking policy waits for 10ms to 30s")
 		return
 	}
-	for _, d := range delays {
-		if d < limits.MinBlock || d+jitter > limits.MaxBlock {
-			ps.Add(field("Backoff"), d+jitter, "must wait for 10ms to 30s, jitter included, where Order is OrderBlocking, because all messages behind the failed one wait, too")
+	for i, longest := range p.LongestDelays() {
+		if delays[i] < limits.MinBlock || longest > limits.MaxBlock {
+			ps.Add(field("Backoff"), longest, "must wait for 10ms to 30s, jitter included, where Order is OrderBlocking, because all messages behind the failed one wait, too")
 			return
 		}
 	}

@@ -3,6 +3,7 @@ package redeliver
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"github.com/redeliver/redeliver/internal/limits"
@@ -207,15 +208,34 @@ func (p Policy) check(ps *Problems, prefix string) {
 }
 
 // Delays returns the delays of the policy's retries in order, without jitter, and the maximum jitter. ok is false if
-// its Backoff is not a [DelayLister].
+// its Backoff cannot list them, see [DelayLister].
 func (p Policy) Delays() (delays []time.Duration, jitter time.Duration, ok bool) {
 	p = p.WithDefaults()
-	listed, ok := p.Backoff.(DelayLister)
-	if !ok {
+	n := max(0, retries(p.MaxRetries)-p.Immediate)
+	switch b := p.Backoff.(type) {
+	case DelayLister:
+		delays, jitter = b.Delays(n)
+		return delays, jitter, true
+	case backOffAdapter:
+		delays, ok = b.probe(n)
+		return delays, 0, ok
+	default:
 		return nil, 0, false
 	}
-	delays, jitter = listed.Delays(max(0, retries(p.MaxRetries)-p.Immediate))
-	return delays, jitter, true
+}
+
+// LongestDelays returns the delays of Delays, each with its longest jitter. It is empty if there are none.
+func (p Policy) LongestDelays() []time.Duration {
+	delays, jitter, _ := p.Delays()
+	longest := slices.Clone(delays)
+	for i, d := range delays {
+		width := jitter
+		if b, ok := p.Backoff.(ExponentialBackoff); ok {
+			width = b.maxJitter(d)
+		}
+		longest[i] += width
+	}
+	return longest
 }
 
 // Fingerprint returns a hash of the policy's retries, delays, MaxAge and levels. Messages have it in the header redeliver-policy.

@@ -56,6 +56,12 @@ func TestNewLadder(t *testing.T) {
 		{"immediate retries plan no wait", redeliver.Policy{MaxRetries: 3, Immediate: 2}, delayqueue.Ladder{second, 15 * second, minute, 10 * minute, hour}},
 		{"unlisted", redeliver.Policy{Backoff: fromBackOff}, delayqueue.Ladder{second, 5 * second, 30 * second, 2 * minute, 10 * minute, hour}},
 		{"unlisted, thinned", redeliver.Policy{Backoff: fromBackOff, MaxLevels: 1}, delayqueue.Ladder{second}},
+		{"a constant of cenkalti: one hop", redeliver.Policy{Backoff: redeliver.FromBackOff(func() backoff.BackOff { return backoff.NewConstantBackOff(10 * second) })},
+			delayqueue.Ladder{second, 5 * second, 10 * second, 15 * second, minute, 10 * minute, hour}},
+		{"4 s exponential of cenkalti: one hop", redeliver.Policy{Backoff: redeliver.FromBackOff(func() backoff.BackOff {
+			return backoff.NewExponentialBackOff(backoff.WithInitialInterval(4*second), backoff.WithMultiplier(2), backoff.WithRandomizationFactor(0))
+		})}, delayqueue.Ladder{second, 4 * second, 8 * second, 16 * second, minute, 10 * minute, hour}},
+		{"a factor of 3", redeliver.Policy{Backoff: redeliver.ExponentialBackoff{Factor: 3, Jitter: 0.2}}, delayqueue.Ladder{second, 3 * second, 9 * second, 15 * second, minute, 10 * minute, hour}},
 		{"levels given", redeliver.Policy{Levels: []time.Duration{7 * second, 9 * second}, MaxLevels: 1}, delayqueue.Ladder{7 * second, 9 * second}},
 		{"one level", redeliver.Policy{MaxLevels: 1}, delayqueue.Ladder{second}},
 		{"one level, no retries", redeliver.Policy{MaxLevels: 1, MaxRetries: redeliver.NoRetries}, delayqueue.Ladder{second}},

@@ -24,10 +24,11 @@ func PlanDelays(p redeliver.Policy, describe func(time.Duration) (hops []time.Du
 	for range p.Immediate {
 		all = append(all, PlannedDelay{Retry: len(all) + 1, Mechanism: "at once, in the process"})
 	}
-	delays, jitter, listed := p.Delays()
-	for _, d := range delays {
+	delays, _, listed := p.Delays()
+	for i, longest := range p.LongestDelays() {
+		d := delays[i]
 		hops, mechanism := describe(d)
-		all = append(all, PlannedDelay{Retry: len(all) + 1, Delay: d, Jitter: jitter, Hops: hops, Mechanism: mechanism})
+		all = append(all, PlannedDelay{Retry: len(all) + 1, Delay: d, Jitter: longest - d, Hops: hops, Mechanism: mechanism})
 	}
 	return all, listed
 }

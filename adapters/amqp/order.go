@@ -42,18 +42,17 @@ func checkOrder(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.P
 
 // checkWaits refuses waits that are too long to be spent with the message unacked.
 func checkWaits(ps *redeliver.Problems, cfg *Config, field string, p redeliver.Policy) {
-	delays, jitter, ok := p.Delays()
-	if !ok {
+	if _, _, ok := p.Delays(); !ok {
 		if p.Order == redeliver.OrderThroughRetries { // for OrderBlocking the policy's own check reports it
 			ps.Add(field, fmt.Sprintf("%T", p.Backoff), "must be able to list its delays: they are spent with the message unacked, for half of ConsumerTimeout at most")
 		}
 		return
 	}
 	var all time.Duration
-	for _, d := range delays {
-		all += d + jitter
-		if maxWait := cfg.ConsumerTimeout / 2; p.Order == redeliver.OrderThroughRetries && d+jitter > maxWait {
-			ps.Add(field, d+jitter, fmt.Sprintf(
+	for _, longest := range p.LongestDelays() {
+		all += longest
+		if maxWait := cfg.ConsumerTimeout / 2; p.Order == redeliver.OrderThroughRetries && longest > maxWait {
+			ps.Add(field, longest, fmt.Sprintf(
 				"must wait for at most half of ConsumerTimeout, %s, jitter included, where Order is OrderThroughRetries: the message stays unacked meanwhile. Raise consumer_timeout in rabbitmq.conf and ConsumerTimeout here, or wait for less", maxWait))
 			return
 		}
@@ -67,11 +66,11 @@ func checkWaits(ps *redeliver.Problems, cfg *Config, field string, p redeliver.P
 // boundHeld sets how long the broker leaves a message of a subscription unacked for an attempt, if the message has waited
 // before as the policy plans it: for the jitter, or for a whole wait of an ordered queue, which checkWaits has bounded.
 func (c *Config) boundHeld(s *engine.Subscription) {
-	delays, jitter, _ := s.Policy.Delays()
+	_, jitter, _ := s.Policy.Delays()
 	before := min(jitter, c.ConsumerTimeout/4)
 	if layout.Ordered(s.Policy) {
-		for _, d := range delays {
-			before = max(before, d+jitter)
+		for _, longest := range s.Policy.LongestDelays() {
+			before = max(before, longest)
 		}
 	}
 	s.MaxHeld = c.ConsumerTimeout - before

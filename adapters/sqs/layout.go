@@ -52,10 +52,9 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 			cfg.forgetCredentials(err)
 		}
 	}
-	delays, jitter, _ := l.policy.Delays()
-	for _, d := range delays {
-		l.longestWait = max(l.longestWait, d+jitter)
-		l.totalWait += d + jitter
+	for _, longest := range l.policy.LongestDelays() {
+		l.longestWait = max(l.longestWait, longest)
+		l.totalWait += longest
 	}
 	if !l.main.FIFO { // FIFO groups keep their order anyway
 		ps.CheckOrder(l.field, l.policy, redeliver.OrderFirstAttempts, redeliver.OrderNone)

@@ -44,7 +44,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.topic, "topic", "", "the `topic` to consume; on RabbitMQ and SQS the queue, made when it does not exist (required)")
 	flags.StringVar(&o.group, "group", "", "the consumer `group` (required on Kafka, ignored on RabbitMQ and SQS, where all readers of a queue share it)")
 	flags.IntVar(&retries, "retries", redeliver.DefaultMaxRetries, "retries after the first attempt, 0 for none; with --backoff rocketmq the default is its own 16")
-	flags.StringVar(&backoff, "backoff", "exponential:1s,60s", "the waits before the retries: exponential:BASE,MAX, fixed:D, steps:D,D,..., rocketmq")
+	flags.StringVar(&backoff, "backoff", "exponential:1s,60s", "the waits before the retries: "+backofftext.Usage)
 	flags.DurationVar(&o.policy.Timeout, "timeout", redeliver.DefaultTimeout, "the longest that one attempt may take")
 	flags.IntVar(&o.maxInFlight, "max-in-flight", 100, "how many messages are handled at once")
 	flags.StringVar(&fail, "fail", "never", "which attempts fail, a `rule`: never, always, permanent, 'attempt<N', header:NAME (the header holds the rule), hang, panic, exit")

@@ -9,7 +9,7 @@ import (
 
 // Parse or the policy refuses a bad backoff, and no wait is negative.
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{"exponential", "exponential:1s,60s", "exponential:60s,1s", "fixed:1s", "fixed:", "fixed:-1s", "steps:1s,1h,1ns", "steps:2562047h,1s", "rocketmq", "rocketmq:1s", ":", ""} {
+	for _, text := range []string{"exponential", "exponential:1s,60s", "exponential:60s,1s", "exponential:1s,60s,factor=3,jitter=0.2", "exponential:factor=nan", "exponential:jitter=-1", "fixed:1s", "fixed:", "fixed:-1s", "steps:1s,1h,1ns", "steps:2562047h,1s", "rocketmq", "rocketmq:1s", ":", ""} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

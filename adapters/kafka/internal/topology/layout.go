@@ -193,11 +193,10 @@ func (l *Layout) TopicOf(k Kind, level time.Duration) Topic {
 
 // longestWait returns the longest wait that the policy plans.
 func (l *Layout) longestWait() time.Duration {
-	delays, jitter, ok := l.Policy.Delays()
-	if !ok || len(delays) == 0 {
-		return l.Ladder[len(l.Ladder)-1]
+	if longest := l.Policy.LongestDelays(); len(longest) > 0 {
+		return slices.Max(longest)
 	}
-	return slices.Max(delays) + jitter
+	return l.Ladder[len(l.Ladder)-1]
 }
 
 // batchBytes returns the size of the largest batch that our topics must take.

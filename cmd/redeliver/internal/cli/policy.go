@@ -25,12 +25,12 @@ type policyFlags struct {
 func (p *policyFlags) flags(cmd *cobra.Command) {
 	grouped(cmd.Flags(), groupPolicy, p.define)
 	oneOf(cmd, "order", orderNames...)
-	oneOf(cmd, "backoff", "exponential:1s,60s", "fixed:10s", "steps:10s,1m,1h", "rocketmq")
+	oneOf(cmd, "backoff", "exponential:1s,60s", "exponential:1s,60s,factor=3,jitter=0.2", "fixed:10s", "steps:10s,1m,1h", "rocketmq")
 }
 
 func (p *policyFlags) define(flags *pflag.FlagSet) {
 	flags.IntVar(&p.retries, "retries", redeliver.DefaultMaxRetries, "Retry a message at most this `number` of times, 0 for never. The default with --backoff rocketmq is 16")
-	flags.StringVar(&p.backoff, "backoff", "", "The `waits` before the retries: exponential:BASE,MAX, fixed:D, steps:D,D,... or rocketmq (default exponential:1s,60s)")
+	flags.StringVar(&p.backoff, "backoff", "", "The `waits` before the retries: "+backofftext.Usage+" (default exponential:1s,60s)")
 	flags.IntVar(&p.immediate, "immediate", 0, "Run this `number` of the retries without a wait")
 	flags.DurationSliceVar(&p.levels, "levels", nil, "The `durations` of the delay topics or queues, ascending: 10s,1m,1h (default derived from --backoff)")
 	flags.Lookup("levels").DefValue = "" // pflag would print []
