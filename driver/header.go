@@ -241,6 +241,8 @@ var fields = [...]string{
 
 const stateNames = "adgoiflpeyErnktsqwTX"
 
+var allReasons = redeliver.Reasons()
+
 // isFirst reports whether h is one of fields, and the first of its name. All repetitions of a name are one finding.
 func (p *parser) isFirst(h Header) bool {
 	for n := range fields {
@@ -370,7 +372,7 @@ func (p *parser) time(h Header) time.Time {
 }
 
 func (p *parser) reason(h Header) redeliver.Reason {
-	if r := redeliver.Reason(h.Value); slices.Contains(redeliver.Reasons(), r) {
+	if r := redeliver.Reason(h.Value); slices.Contains(allReasons, r) {
 		return r
 	}
 	p.addFinding(h, "is not one of redeliver's reasons; it is ignored")
