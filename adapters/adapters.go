@@ -2,7 +2,7 @@
 // broker or a queue that redeliver does not know.
 //
 // You write the three parts of package driver: a Source, a Codec and a Store. A [Consumer] runs them for one origin and one
-// group, and calls a handler of the broker's own records, or delivers Watermill messages:
+// group, and calls a handler of the broker's own records or of batches of them, or delivers Watermill messages:
 //
 //	c, err := adapters.New(adapters.Config[*Row]{Origin: "orders", Group: "billing", Codec: codec, Store: store, Handler: charge})
 //	...
@@ -10,9 +10,9 @@
 //
 // docs/how-to/write-an-adapter.md explains it with examples/adapter, a queue in a table of a database.
 //
-// An adapter gets retries, levels and hops, the DLQ, Policy.Outage, DeadLetterRate and Rate, throttling, timeouts,
-// expiry and all events. It does not get OrderBlocking or OrderThroughRetries, crash counts, batches, pauses of a group, a tracer, or
-// package deadletter.
+// An adapter gets retries, levels and hops, the DLQ, batches, Policy.Outage, DeadLetterRate and Rate, throttling, timeouts,
+// expiry, pauses of the group, spans of a tracer, and all events. An adapter that also implements package deadletter/driver gets
+// package deadletter. It does not get OrderBlocking or OrderThroughRetries, or crash counts.
 //
 // Experimental: until version 1.0 a minor version may change this package. The changelog says so.
 package adapters
@@ -26,6 +26,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -34,6 +35,8 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/mq"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // Defaults of [Config].
@@ -59,6 +62,18 @@ type Config[R any] struct {
 	// Handler handles a record; nil means success. Many goroutines call it at once. Default: handlers receive from
 	// [Consumer.Messages], and need middleware.Retry.
 	Handler func(ctx context.Context, record R) error
+	// BatchHandler handles many records at once, as Batch says. Set it instead of Handler. Each message has its own answer and its
+	// own attempts; docs/reference/batching.md says which answer counts. Default: none.
+	BatchHandler func(ctx context.Context, b *mq.Batch[R]) error
+	// Batch says when a batch runs. It needs a BatchHandler.
+	Batch redeliver.BatchConfig
+	// PauseMark reads the mark by which an operator has paused the group, see [NewPauseMark]; nil means that there is none. It is
+	// called before the first message, and then every 10 s. An error changes nothing and is reported (ChangeCommandsNotRead).
+	// While there is a mark, nothing begins, and messages that wait for their handler are returned to the source. Default: the
+	// group cannot be paused.
+	PauseMark func(ctx context.Context) (*redeliver.PauseMark, error)
+	// Tracer puts spans around handlers; observe/otel has one. Default: none.
+	Tracer observe.Tracer
 	// Policy decides about failures. OrderThroughRetries and OrderBlocking are refused. The source sets driver.Message.Key for OrderFirstAttempts only.
 	// Default: the zero Policy, three retries after 1, 2 and 4 s plus jitter.
 	Policy redeliver.Policy
@@ -110,6 +125,15 @@ func (c *Config[R]) validate() error {
 	if c.Store == nil {
 		ps.Add("Store", "nil", "it is required")
 	}
+	if c.BatchHandler != nil {
+		if c.Handler != nil {
+			ps.Add("BatchHandler", "set", "must not be set together with Handler")
+		}
+		ps.Include(c.Batch.Validate())
+		engine.CheckBatchSize(&ps, c.Batch.WithDefaults(), c.MaxInFlight)
+	} else if b := c.Batch; b.Size != 0 || b.Bytes != 0 || b.Timeout != 0 || b.Concurrency != 0 || b.Dedup != nil {
+		ps.Add("Batch", "set", "must not be set without a BatchHandler")
+	}
 	ps.CheckPolicy("Policy", c.Policy)
 	ps.CheckOrder("Policy", c.Policy, redeliver.OrderFirstAttempts, redeliver.OrderNone)
 	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, 0)
@@ -132,9 +156,13 @@ type Consumer[R any] struct {
 	jitter  time.Duration         // the largest that the policy's backoff adds to a delay
 	readers *engine.Readers
 
-	mu      sync.Mutex // also held during an event, so that events are in order
-	runs    int        // active Runs
-	unwatch func()     // removes the consumer from its sink; nil before the first Run
+	pause   *engine.PausePoller // nil if the group cannot be paused
+	newOnly atomic.Bool         // the last mark lets retries continue
+
+	mu         sync.Mutex // also held during an event, so that events are in order
+	lanes      map[driver.Lane[R]]bool
+	unwatch    func() // removes the consumer from its sink; nil before the first Run
+	endPolling func() // ends looking for pauses; nil before the first Run
 }
 
 // New checks the configuration and returns a Consumer, without I/O. All problems are in one redeliver.ConfigError.
@@ -143,18 +171,47 @@ func New[R any](cfg Config[R]) (*Consumer[R], error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("adapters: %w", err)
 	}
-	c := &Consumer[R]{codec: codec[R]{cfg.Codec, cfg.Origin, cfg.Group}, readers: engine.NewReaders(errors.New("adapters: the consumer is closed"))}
+	c := &Consumer[R]{codec: codec[R]{cfg.Codec, cfg.Origin, cfg.Group}, lanes: make(map[driver.Lane[R]]bool),
+		readers: engine.NewReaders(errors.New("adapters: the consumer is closed"))}
 	c.sub = &engine.Subscription{
 		Origin: cfg.Origin, Group: cfg.Group, Policy: cfg.Policy.WithDefaults(), Sink: cfg.Sink, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
-		MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight,
+		MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight, Tracer: cfg.Tracer,
 	}
 	_, c.jitter, _ = c.sub.Policy.Delays()
 	c.options = engine.LaneOptions[R]{MaxAhead: cfg.MaxInFlight + cfg.MaxRetriesInFlight, MaxBytes: cfg.MaxBytes, DrainTimeout: cfg.DrainTimeout}
-	if cfg.Handler == nil {
-		c.out = make(chan *message.Message)
+	if read := cfg.PauseMark; read != nil {
+		c.pause = &engine.PausePoller{Sub: c.sub, Mark: func(ctx context.Context) (*redeliver.PauseMark, error) {
+			mark, err := read(ctx)
+			if err == nil {
+				c.newOnly.Store(mark != nil && mark.NewOnly)
+			}
+			return mark, err
+		}}
 	}
-	c.engine = engine.New(engine.Options[R]{Sub: c.sub, Codec: c.codec, Store: cfg.Store, Out: c.out, Handle: cfg.Handler})
+	opt := engine.Options[R]{Sub: c.sub, Codec: c.codec, Store: cfg.Store, Handle: cfg.Handler}
+	switch handle := cfg.BatchHandler; {
+	case handle != nil:
+		opt.BatchConfig = cfg.Batch.WithDefaults()
+		opt.Batch = func(b *engine.Batch, all []*engine.BatchMember[R]) error { return handle(b, newBatch(b, all)) }
+	case cfg.Handler == nil:
+		c.out = make(chan *message.Message)
+		opt.Out = c.out
+	}
+	c.engine = engine.New(opt)
 	return c, nil
+}
+
+func newBatch[R any](b *engine.Batch, all []*engine.BatchMember[R]) *mq.Batch[R] {
+	return mq.NewBatch(b.Origin, b.Group, b, len(all), func(i int) (R, context.Context, mq.Answerer) {
+		return all[i].Record, all[i].Context(), all[i]
+	})
+}
+
+// NewPauseMark returns a mark that pauses a group, with the name of this user and host. An adapter keeps its text, see its String
+// method, where each process of the group can read it, and Config.PauseMark reads it with redeliver.ParsePauseMark. With newOnly
+// retries that fall due continue.
+func NewPauseMark(reason string, newOnly bool) redeliver.PauseMark {
+	return engine.NewPauseMark(reason, newOnly)
 }
 
 // Messages returns the channel for a Watermill subscriber. It is nil if there is a Handler. Close closes it: a
@@ -180,25 +237,56 @@ func (c *Consumer[R]) Run(ctx context.Context, source driver.Source[R]) error {
 }
 
 func (c *Consumer[R]) runLane(ctx context.Context, source driver.Source[R]) {
-	c.countRun(1)
-	defer c.countRun(-1)
-	var start func(driver.Lane[R])
-	if s, ok := source.(driver.Starter[R]); ok {
-		start = s.Start
-	}
-	c.engine.RunLane(ctx, context.WithoutCancel(ctx), source, c.options, start)
+	var lane driver.Lane[R]
+	c.engine.RunLane(ctx, context.WithoutCancel(ctx), source, c.options, func(l driver.Lane[R]) {
+		lane = l
+		c.begin(ctx, l)
+		if s, ok := source.(driver.Starter[R]); ok {
+			s.Start(l)
+		}
+	})
+	c.end(lane)
 }
 
-// countRun counts n more sources that are read, and reports the first one.
-func (c *Consumer[R]) countRun(n int) {
+// begin adds a source that is read, before its first message. It reports the first one, and begins to look for pauses.
+func (c *Consumer[R]) begin(ctx context.Context, l driver.Lane[R]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.unwatch == nil {
 		c.unwatch = c.sub.RegisterLoad()
 	}
-	if c.runs += n; n > 0 && c.runs == n {
-		c.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
+	c.lanes[l] = true
+	if len(c.lanes) > 1 {
+		return
 	}
+	c.sub.EmitChange(redeliver.ChangeConsuming, "", nil)
+	if c.pause == nil || c.endPolling != nil {
+		return
+	}
+	c.pause.Poll(ctx)
+	pollCtx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // until Close: other sources may outlive this one
+	var polling sync.WaitGroup
+	polling.Go(func() { c.pause.Run(pollCtx, c.returnUnrun) })
+	c.endPolling = func() { cancel(); polling.Wait() }
+}
+
+// returnUnrun returns the messages that a pause keeps from running, so that their leases need no renewal.
+func (c *Consumer[R]) returnUnrun() {
+	var waits func(*driver.Message[R]) bool
+	if c.newOnly.Load() {
+		waits = func(m *driver.Message[R]) bool { return !m.Retry }
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for l := range c.lanes {
+		l.Post(func() { l.ReturnUnrun(waits) })
+	}
+}
+
+func (c *Consumer[R]) end(l driver.Lane[R]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.lanes, l)
 }
 
 // Arrive sets the fields of a message that the Store wrote to a Level, from redeliver's headers on it: State, Retry,
@@ -258,7 +346,10 @@ func (c *Consumer[R]) Close(ctx context.Context) error {
 			return
 		}
 		c.engine.Close()
-		if c.unwatch != nil { // no Run is left that could change it
+		if c.endPolling != nil { // no Run is left that could change it
+			c.endPolling()
+		}
+		if c.unwatch != nil {
 			c.unwatch()
 		}
 	}

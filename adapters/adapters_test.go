@@ -3,9 +3,12 @@ package adapters_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +19,8 @@ import (
 	"github.com/redeliver/redeliver/adapters"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/mq"
+	"github.com/redeliver/redeliver/observe"
 )
 
 // broker is an adapter in memory, with delay topics. It implements driver.Source, driver.Codec and driver.Store.
@@ -30,6 +35,7 @@ type broker struct {
 	written   []string // where copies were written
 	published []string // ids of the messages that were written to the topic
 	dead      []redeliver.State
+	returned  []string // ids of the messages that were given back
 	events    []redeliver.Event
 }
 
@@ -85,14 +91,25 @@ func (b *broker) Event(e redeliver.Event) {
 	b.events = append(b.events, e)
 }
 
-func (b *broker) Start(l driver.Lane[*record])                         { b.started = l != nil }
-func (b *broker) Messages() <-chan *record                             { return b.in }
-func (b *broker) Lost() <-chan struct{}                                { return nil }
-func (b *broker) Accept(int)                                           {}
-func (b *broker) Stop() <-chan struct{}                                { return nil }
-func (b *broker) Return(*driver.Message[*record], time.Duration, bool) {}
-func (b *broker) Commit()                                              {}
-func (b *broker) Flush(context.Context)                                {}
+func (b *broker) Start(l driver.Lane[*record]) { b.started = l != nil }
+func (b *broker) Messages() <-chan *record     { return b.in }
+func (b *broker) Lost() <-chan struct{}        { return nil }
+func (b *broker) Accept(int)                   {}
+func (b *broker) Stop() <-chan struct{}        { return nil }
+func (b *broker) Commit()                      {}
+func (b *broker) Flush(context.Context)        {}
+
+func (b *broker) Return(m *driver.Message[*record], _ time.Duration, _ bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.returned = append(b.returned, m.Record.id)
+}
+
+func (b *broker) returnedIDs() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Sorted(slices.Values(b.returned))
+}
 
 func (b *broker) Parse(m *driver.Message[*record]) error {
 	rec := m.Record
@@ -154,6 +171,7 @@ func TestABadConfigurationIsRefusedWithAllItsProblems(t *testing.T) {
 	t.Parallel()
 	_, err := adapters.New(adapters.Config[*record]{
 		Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries}, MaxInFlight: -1, MinInFlight: 9, DrainTimeout: -1, SendTimeout: -1, MaxBytes: -1, NackDelay: -1, MaxRetriesInFlight: -1,
+		Batch: redeliver.BatchConfig{Size: 3},
 	})
 	refused, ok := errors.AsType[*redeliver.ConfigError](err)
 	if !ok {
@@ -163,9 +181,17 @@ func TestABadConfigurationIsRefusedWithAllItsProblems(t *testing.T) {
 	for _, p := range refused.Problems {
 		fields = append(fields, p.Field)
 	}
-	want := []string{"Origin", "Group", "Codec", "Store", "Policy.Order", "MaxInFlight", "MaxRetriesInFlight", "MinInFlight", "MaxBytes", "NackDelay", "DrainTimeout", "SendTimeout"}
+	want := []string{"Origin", "Group", "Codec", "Store", "Batch", "Policy.Order", "MaxInFlight", "MaxRetriesInFlight", "MinInFlight", "MaxBytes", "NackDelay", "DrainTimeout", "SendTimeout"}
 	if !slices.Equal(fields, want) {
 		t.Errorf("problems of %q, want %q", fields, want)
+	}
+	b := newBroker(redeliver.Policy{})
+	both := b.config(redeliver.Policy{}, func(context.Context, *record) error { return nil })
+	both.BatchHandler = func(context.Context, *mq.Batch[*record]) error { return nil }
+	both.Batch, both.MaxInFlight = redeliver.BatchConfig{Size: 20, Bytes: -1}, 10
+	_, err = adapters.New(both)
+	if refused, ok := errors.AsType[*redeliver.ConfigError](err); !ok || len(refused.Problems) != 3 {
+		t.Errorf("two handlers, and a batch that is never full and has negative bytes: %v, want 3 problems", err)
 	}
 }
 
@@ -297,6 +323,135 @@ func TestWatermillMessages(t *testing.T) {
 		}
 		if len(b.dead) != 1 || b.dead[0].Reason != redeliver.ReasonUndecodable {
 			t.Errorf("dead letters %+v, want one, undecodable", b.dead)
+		}
+	})
+}
+
+// An adapter of the user's own has batches: each message has its own answer, and its own attempts.
+func TestBatchesOfRecords(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		policy := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Minute), Levels: []time.Duration{time.Minute}}
+		b := newBroker(policy)
+		cfg := b.config(policy, nil)
+		cfg.Batch = redeliver.BatchConfig{Size: 2, Timeout: time.Hour}
+		var ran []string
+		cfg.BatchHandler = func(_ context.Context, batch *mq.Batch[*record]) error {
+			var ids []string
+			for _, m := range batch.Messages {
+				ids = append(ids, fmt.Sprintf("%s/%d", m.Record.id, m.State().Attempt()))
+				if m.Record.id == "bad" {
+					m.Answer(errors.New("declined"))
+				}
+			}
+			ran = append(ran, strings.Join(ids, " "))
+			return nil
+		}
+		b.run(t, cfg, func() {
+			b.in <- &record{id: "good", written: time.Now()}
+			b.in <- &record{id: "bad", written: time.Now()}
+			<-time.After(2 * time.Hour) // in virtual time
+		})
+		if want := []string{"good/1 bad/1", "bad/2"}; !slices.Equal(ran, want) {
+			t.Errorf("batches %q, want %q", ran, want)
+		}
+		if len(b.dead) != 1 || b.dead[0].ID != "bad" {
+			t.Errorf("dead letters %+v, want one, bad", b.dead)
+		}
+	})
+}
+
+// While an operator has paused the group nothing begins, and what waits for its handler goes back to the source. With NewOnly
+// retries continue.
+func TestAPauseOfTheGroup(t *testing.T) {
+	t.Parallel()
+	for _, newOnly := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			policy := redeliver.Policy{Backoff: redeliver.Fixed(time.Minute), Levels: []time.Duration{time.Minute}}
+			b := newBroker(policy)
+			var mark atomic.Pointer[redeliver.PauseMark]
+			var mu sync.Mutex
+			var ran []string
+			cfg := b.config(policy, func(_ context.Context, rec *record) error {
+				mu.Lock()
+				defer mu.Unlock()
+				ran = append(ran, rec.id)
+				return nil
+			})
+			cfg.PauseMark = func(context.Context) (*redeliver.PauseMark, error) { return mark.Load(), nil }
+			paused := redeliver.ParsePauseMark(adapters.NewPauseMark("a migration", newOnly).String())
+			mark.Store(&paused)
+			retry := redeliver.State{ID: "retry", Group: "billing", Origin: "orders", Attempts: 1, Due: time.Now()}
+			b.run(t, cfg, func() {
+				b.in <- &record{id: "new", written: time.Now()}
+				b.in <- &record{id: "retry", written: time.Now(), level: time.Minute, headers: driver.AppendStateHeaders(retry, nil)}
+				<-time.After(time.Minute) // in virtual time
+				mu.Lock()
+				if want := newOnly; slices.Contains(ran, "retry") != want || slices.Contains(ran, "new") {
+					t.Errorf("new-only %v: %q ran in the pause", newOnly, ran)
+				}
+				mu.Unlock()
+				if want := []string{"new", "retry"}[:2-btoi(newOnly)]; !slices.Equal(b.returnedIDs(), want) {
+					t.Errorf("new-only %v: %q were returned, want %q", newOnly, b.returnedIDs(), want)
+				}
+				mark.Store(nil)
+				<-time.After(time.Minute)
+				b.in <- &record{id: "later", written: time.Now()}
+				synctest.Wait()
+			})
+			if !slices.Contains(ran, "later") {
+				t.Errorf("new-only %v: after the pause only %q ran", newOnly, ran)
+			}
+		})
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// tracer counts runs by their outcomes.
+type tracer struct {
+	mu       sync.Mutex
+	outcomes []observe.Outcome
+}
+
+func (c *tracer) Begin(ctx context.Context, _ *observe.Run) (context.Context, observe.Span) {
+	return ctx, c
+}
+func (c *tracer) DeadLettered(context.Context, *observe.DeadLetter) {}
+func (c *tracer) Traceparent() string                               { return "" }
+
+func (c *tracer) End(e observe.End) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outcomes = append(c.outcomes, e.Outcome)
+}
+
+// A tracer that is not redeliver's gets a span for each attempt.
+func TestATracerGetsEachAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		policy := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Minute), Levels: []time.Duration{time.Minute}}
+		b, spans := newBroker(policy), &tracer{}
+		cfg := b.config(policy, func(_ context.Context, rec *record) error {
+			if rec.id == "bad" {
+				return errors.New("declined")
+			}
+			return nil
+		})
+		cfg.Tracer = spans
+		b.run(t, cfg, func() {
+			b.in <- &record{id: "good", written: time.Now()}
+			synctest.Wait()
+			b.in <- &record{id: "bad", written: time.Now()}
+			<-time.After(time.Hour) // in virtual time
+		})
+		if want := []observe.Outcome{observe.OutcomeSucceeded, observe.OutcomeRetried, observe.OutcomeDeadLettered}; !slices.Equal(spans.outcomes, want) {
+			t.Errorf("the runs ended as %q, want %q", spans.outcomes, want)
 		}
 	})
 }

@@ -95,7 +95,7 @@ var allowed = map[string][]string{
 	"adapters/pubsub": {module, module + "/mq", module + "/internal/kafkaname", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/observe", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/ThreeDotsLabs/watermill/components/delay", "github.com/cenkalti/backoff/v4"},
 	// An adapter of the user's own: it imports no broker client.
-	"adapters": {module, module + "/delayqueue", module + "/driver", module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message"},
+	"adapters": {module, module + "/delayqueue", module + "/driver", module + "/mq", module + "/observe", module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message"},
 	"internal/adaptertest": {module, module + "/driver", module + "/mq", module + "/observe", module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
 	"redelivertest": {module, module + "/mq", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/observe", module + "/middleware", module + "/deadletter", module + "/deadletter/driver", "github.com/ThreeDotsLabs/watermill",
