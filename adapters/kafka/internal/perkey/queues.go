@@ -212,6 +212,9 @@ func (queues *Queues) ask(c *Copy, now time.Time, roomy bool) (v verdict, until 
 		queues.wakeLocked(c.key, queue, first == rec)
 		return verdictHold, until
 	}
+	if soonest := now.Add(levelRecheck); !c.fromOrigin && until.Before(soonest) {
+		until = soonest // the lane is full, and the copy comes back to it
+	}
 	return verdictPark, until
 }
 

@@ -64,6 +64,46 @@ func TestKeyQueuesForgetDeletedRecords(t *testing.T) {
 	}
 }
 
+// A lane that holds many messages parks a message behind a failed one of its key, which may wait for a few milliseconds only. The
+// message comes back to a full lane. So it parks for a while: otherwise the lane would write all messages of the key again for each
+// attempt of the first one.
+func TestAFullLaneParksAMessageForAWhile(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMilli(1_000_000)
+	for name, row := range map[string]struct {
+		failedFor  time.Duration // until the first one of the key is due
+		roomy      bool
+		fromOrigin bool
+		want       verdict
+		until      time.Duration
+	}{
+		"a full lane of a level, a short wait": {25 * time.Millisecond, false, false, verdictPark, levelRecheck},
+		"a full lane of a level, a long wait":  {time.Minute, false, false, verdictPark, time.Minute},
+		"a lane with room":                     {25 * time.Millisecond, true, false, verdictHold, 25 * time.Millisecond},
+		"the origin: once only":                {25 * time.Millisecond, false, true, verdictPark, 25 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			queues := newQueues(new(atomic.Int64))
+			l := &Loader{Queues: queues}
+			l.clear()
+			box := mailbox{notify: func() {}}
+			failed := Copy{keyOffset: keyOffset{1, 10}, counted: true, mailbox: &box}
+			l.addLoaded(&failed, now.Add(row.failedFor))
+			behind := Copy{keyOffset: keyOffset{1, 11}, counted: !row.fromOrigin, fromOrigin: row.fromOrigin, mailbox: &box}
+			if row.fromOrigin {
+				l.addExpected(keyOffset{1, 11}, 0)
+			} else {
+				l.addLoaded(&behind, now)
+			}
+			l.finish()
+			if v, until := queues.ask(&behind, now, row.roomy); v != row.want || until.Sub(now) != row.until {
+				t.Errorf("verdict %d for %s, want %d for %s", v, until.Sub(now), row.want, row.until)
+			}
+		})
+	}
+}
+
 // A process that was cut off may write a copy of a record whose log was deleted meanwhile. The session has read another record at its
 // offset, and must not take the copy for one of that record.
 func TestACopyFromADeletedLogIsNotTakenForASettledRecord(t *testing.T) {
