@@ -174,6 +174,9 @@ func TestABlockedMessageKeepsItsAttempts(t *testing.T) {
 				if len(r.dead) != 1 || r.dead[0].Reason != redeliver.ReasonExhausted || r.dead[0].Attempts != retries+1 || r.dead[0].Error != fmt.Sprintf("attempt %d: declined", retries+1) {
 					t.Errorf("dead letters: %+v", r.dead)
 				}
+				if len(r.dead) > 0 && accepted == 4096 && r.dead[0].FirstError != "attempt 1: declined" {
+					t.Errorf("the dead letter's first error is %q", r.dead[0].FirstError)
+				}
 				for _, c := range r.changes {
 					if c.Change == redeliver.ChangeAttemptsInMemory {
 						t.Errorf("reported: %+v", c)

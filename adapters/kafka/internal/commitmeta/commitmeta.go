@@ -14,8 +14,9 @@
 // One of the others may have killed the owner. [Meta.Inherit] concludes from state, end, window, suspects and alone
 // which records the next owner must suspect.
 //
-// One may have failed, and wait in its place while all others wait behind it. head has its attempts and times, and error
-// and errortype say why it failed. The next owner continues from there, see [Head].
+// One may have failed, and wait in its place while all others wait behind it. head has its attempts and times, error and
+// errortype say why it failed, and firsterror says why it failed first, if that differs. The next owner continues from
+// there, see [Head].
 //
 // A listed offset is believed only for the log that it was written for. The topic's id shows that the topic was created
 // again, and base shows that a tool copied the text to another offset. last identifies the last record that the owner

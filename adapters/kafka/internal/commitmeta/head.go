@@ -22,11 +22,11 @@ type Head struct {
 
 	Due, FirstFailed, LastFailed, PostponedSince int64 // in Unix milliseconds; 0 for none
 
-	Error, ErrorType string // empty where the commit had no room for them
+	FirstError, Error, ErrorType string // empty where the commit had no room for them
 }
 
 // maxHeadText bounds each text of a Head in bytes, before it is escaped.
-const maxHeadText = 512
+const maxHeadText = limits.MaxErrorText
 
 // HeadOf returns the Head of a record with a state.
 func HeadOf(rec Record, st *redeliver.State) Head {
@@ -37,7 +37,7 @@ func HeadOf(rec Record, st *redeliver.State) Head {
 	return Head{
 		Record: rec, Attempts: st.Attempts,
 		Due: toMilli(due), FirstFailed: toMilli(st.FirstFailed), LastFailed: toMilli(st.LastFailed), PostponedSince: toMilli(st.PostponedSince),
-		Error: limits.Cut(st.Error, maxHeadText), ErrorType: limits.Cut(st.ErrorType, maxHeadText),
+		FirstError: limits.Cut(st.FirstError, maxHeadText), Error: limits.Cut(st.Error, maxHeadText), ErrorType: limits.Cut(st.ErrorType, maxHeadText),
 	}
 }
 
@@ -45,12 +45,12 @@ func HeadOf(rec Record, st *redeliver.State) Head {
 func (h *Head) Restore(st *redeliver.State) {
 	st.Attempts = h.Attempts
 	st.Due, st.FirstFailed, st.LastFailed, st.PostponedSince = fromMilli(h.Due), fromMilli(h.FirstFailed), fromMilli(h.LastFailed), fromMilli(h.PostponedSince)
-	st.Error, st.ErrorType = h.Error, h.ErrorType
+	st.FirstError, st.Error, st.ErrorType = h.FirstError, h.Error, h.ErrorType
 }
 
 // texts returns the fields of a Head that a commit may leave out, the most useful first.
-func (h *Head) texts() [2]headText {
-	return [...]headText{{" error=", &h.Error}, {" errortype=", &h.ErrorType}}
+func (h *Head) texts() [3]headText {
+	return [...]headText{{" firsterror=", &h.FirstError}, {" error=", &h.Error}, {" errortype=", &h.ErrorType}}
 }
 
 type headText struct {

@@ -12,7 +12,7 @@ import (
 func headAt(offset int64, text string) Head {
 	failed := time.UnixMilli(1_764_352_000_123)
 	return HeadOf(Identify(offset, failed, []byte("k"), 10), &redeliver.State{
-		Attempts: 12, FirstFailed: failed.Add(-5 * time.Minute), LastFailed: failed, Due: failed.Add(30 * time.Second), Error: text, ErrorType: "*errors.errorString",
+		Attempts: 12, FirstFailed: failed.Add(-5 * time.Minute), LastFailed: failed, Due: failed.Add(30 * time.Second), FirstError: "first: " + text, Error: text, ErrorType: "*errors.errorString",
 	})
 }
 
@@ -45,7 +45,7 @@ func TestAHeadRestoresItsState(t *testing.T) {
 	t.Parallel()
 	failed := time.UnixMilli(1_764_352_000_123).UTC()
 	for name, want := range map[string]redeliver.State{
-		"failed":              {Attempts: 2, FirstFailed: failed.Add(-time.Second), LastFailed: failed, Due: failed.Add(time.Second), Error: "declined", ErrorType: "T"},
+		"failed":              {Attempts: 2, FirstFailed: failed.Add(-time.Second), LastFailed: failed, Due: failed.Add(time.Second), FirstError: "no answer", Error: "declined", ErrorType: "T"},
 		"failed once":         {Attempts: 1, FirstFailed: failed, LastFailed: failed, Due: failed},
 		"only postponed":      {LastFailed: failed, PostponedSince: failed.Add(-time.Hour), Due: failed.Add(time.Minute)},
 		"of a clock before 0": {Attempts: 1, FirstFailed: time.UnixMilli(-5).UTC(), LastFailed: time.UnixMilli(-5).UTC(), Due: time.UnixMilli(5).UTC()},
@@ -77,10 +77,10 @@ func TestTheAttemptsOfAHeadComeFirst(t *testing.T) {
 		if len(w.Text) > size || !w.HasHead || got.Head.Attempts != 12 || got.Head.Record != m.Head.Record || got.Head.Due != m.Head.Due {
 			t.Fatalf("%d of %d bytes: %q", len(w.Text), size, w.Text)
 		}
-		if got.Head.Error != "" && got.Head.Error != m.Head.Error {
-			t.Fatalf("with %d bytes a part of the error is left: %q", size, got.Head.Error)
+		if got.Head.Error != "" && got.Head.Error != m.Head.Error || got.Head.FirstError != "" && got.Head.FirstError != m.Head.FirstError {
+			t.Fatalf("with %d bytes a part of an error is left: %q, %q", size, got.Head.FirstError, got.Head.Error)
 		}
-		if size > 800 && got.Head != m.Head {
+		if size > 1400 && got.Head != m.Head {
 			t.Fatalf("with %d bytes texts are missing: %+v", size, got.Head)
 		}
 	}
@@ -88,7 +88,7 @@ func TestTheAttemptsOfAHeadComeFirst(t *testing.T) {
 		t.Errorf("64 bytes: %q", w.Text)
 	}
 	m.Head = headAt(1_000_000_000, strings.Repeat("\n", 512)) // 3 bytes each
-	m.Head.ErrorType = m.Head.Error
+	m.Head.FirstError, m.Head.ErrorType = m.Head.Error, m.Head.Error
 	var everyThird Runs
 	for i := range int64(20_000) {
 		everyThird = append(everyThird, Run{1_000_000_000 + 3*i + 1, 1_000_000_000 + 3*i + 2})
