@@ -275,7 +275,19 @@ func (d *Delivery) handleNack() {
 type lateHandler struct {
 	mu       sync.Mutex
 	returned bool
-	stuck    bool // it was counted as stuck
+	stuck    bool   // it was counted as stuck
+	after    func() // called when the handler has returned; nil for none
+}
+
+// afterReturn calls f when the handler has returned.
+func (h *lateHandler) afterReturn(f func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.returned {
+		f()
+	} else {
+		h.after = f
+	}
 }
 
 // StuckAfter is how long after its timeout a handler may still return without being counted as stuck: it may notice the
@@ -338,6 +350,9 @@ func (d *Delivery) reportLateAnswer(err error) {
 		return
 	}
 	h.returned = true
+	if h.after != nil {
+		h.after()
+	}
 	if h.stuck {
 		d.sub.emitStuck(-1, func(n int64) redeliver.Event {
 			return redeliver.LateAnswer{State: d.State(), Err: err, Stuck: n}

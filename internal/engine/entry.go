@@ -39,7 +39,7 @@ type entry[R any] struct {
 	single      bool        // it must be the only message of its batch
 	finishes    bool        // it has ended, and finishInOrder has not called finish yet
 	slotted     bool        // it has a slot
-	endReported atomic.Bool // the handler's end is reported to Turn or gaters, or need not be
+	endReported atomic.Bool // the attempt's end is reported to Turn or gaters, or need not be
 	lost        atomic.Bool // others may have it
 
 	first   Delivery
@@ -122,11 +122,19 @@ func (e *entry[R]) handlerEnded() {
 	if e.endReported.Swap(true) {
 		return
 	}
+	d, turn := e.current.Load(), e.lane.e.sub.Turn
+	switch {
+	case d.late != nil && turn != nil: // its time is over, and its handler may still run
+		if e.Alone {
+			turn.add()
+		}
+		d.late.afterReturn(turn.End)
+	case !e.Alone:
+		turn.End()
+	}
 	if !e.Alone {
-		e.lane.e.sub.Turn.End()
 		return
 	}
-	d := e.current.Load()
 	e.lane.Post(func() {
 		if e.phase == entryRuns && e.current.Load() == d { // otherwise it has ended here
 			for _, g := range e.lane.opt.Gaters {

@@ -9,12 +9,13 @@ import (
 )
 
 // Turn lets a suspect, which is a message that may have crashed its process, run while no other message of the client
-// runs. If the process dies then, the suspect is the cause. It is safe for concurrent use; make it with [NewTurn].
+// runs. If the process dies then, the suspect is the cause. A handler whose message has timed out counts as running until
+// it returns. Turn is safe for concurrent use; make it with [NewTurn].
 type Turn struct {
 	taken chan struct{} // full while a suspect has the turn, or waits for the others to end
 
 	mu       sync.Mutex
-	busy     int           // running messages that are no suspects
+	busy     int           // running messages that are no suspects, and suspects whose handlers still run after their timeouts
 	closed   bool          // only the suspect may begin
 	idle     chan struct{} // closed when busy is 0; nil if no suspect waits for that
 	onChange wakes         // called when closed changes
@@ -36,6 +37,21 @@ func (t *Turn) Begin() bool {
 	return true
 }
 
+// add counts a suspect whose time is over and whose handler still runs, until End.
+func (t *Turn) add() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.busy++
+}
+
+// Idle reports whether nothing runs that the turn counts: while a suspect has the turn, that is an earlier suspect whose
+// time is over.
+func (t *Turn) Idle() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.busy == 0
+}
+
 // End undoes one Begin: no handler of the message runs any more.
 func (t *Turn) End() {
 	t.mu.Lock()
@@ -55,8 +71,8 @@ func (t *Turn) Closed() bool {
 }
 
 // While a suspect waits for the running messages to end, nothing else begins. If one of them does not end in time (its handler
-// has no timeout), other messages may begin again for as long as the suspect has waited. Then the suspect waits again, for twice
-// as long.
+// has no timeout, or does not return after it), other messages may begin again for as long as the suspect has waited. Then the
+// suspect waits again, for twice as long.
 const (
 	minSuspectWait = 30 * time.Second
 	maxSuspectWait = 10 * time.Minute

@@ -440,7 +440,7 @@ func (g *Gate) runSuspects() {
 			}
 			g.suspects = slices.Delete(g.suspects, 0, 1) // another gate refuses it; it asks again
 			g.runSuspects()
-		case waits && !gate.Closed() && time.Since(g.turnStart) < maxTurn:
+		case waits && !gate.Closed() && time.Since(g.turnStart) < maxTurn && g.sub.Turn.Idle():
 			next := g.copyMeta()
 			next.Alone = g.partition.Offset(g.suspects[0])
 			g.write(next)
