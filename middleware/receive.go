@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/contextkey"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/observe"
 )
@@ -59,8 +60,11 @@ type Receiver struct {
 
 // NewReceiver subscribes to a topic. The subscriber must be one of redeliver's. The subscription ends with ctx, or when the Receiver or
 // the subscriber is closed. Messages that are not acked by then come back, and no attempt is counted.
+//
+// NewReceiver refuses a policy with OrderBlocking: when the invisible time of a message is over, its work may go on, so it cannot
+// keep its place.
 func NewReceiver(ctx context.Context, sub message.Subscriber, topic string) (*Receiver, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(context.WithValue(ctx, contextkey.Receiver{}, true))
 	messages, err := sub.Subscribe(ctx, topic)
 	if err != nil {
 		cancel()

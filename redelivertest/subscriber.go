@@ -2,6 +2,7 @@ package redelivertest
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -47,6 +48,9 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	}
 	if s.ctx.Err() != nil || s.client.closing {
 		return nil, errClosed
+	}
+	if err := engine.CheckReceiver(ctx, s.client.cfg.policy(topic)); err != nil {
+		return nil, fmt.Errorf("redelivertest: %w", err)
 	}
 	r := newReader(s.client, b.queueLocked(topic, s.client.cfg.Group))
 	b.readers = append(b.readers, r)

@@ -90,6 +90,9 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := engine.CheckReceiver(ctx, l.Policy); err != nil {
+		return nil, fmt.Errorf("amqp: %w", err)
+	}
 	r := newReader(context.WithoutCancel(ctx), c, l)
 	r.queues = r.queueConfigs()
 	r.pause.Poll(ctx)

@@ -68,6 +68,9 @@ func (c *Client) checkPolicyNames(topics ...string) error {
 // openReader makes a member of the group that reads a topic and its delay topics. It creates or checks the topics
 // first. The reader has the values of ctx, but does not end with ctx.
 func (c *Client) openReader(ctx context.Context, topic string) (*reader.Reader, error) {
+	if err := engine.CheckReceiver(ctx, c.cfg.policy(topic)); err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
 	l, err := c.readyLayout(topic)
 	if err != nil {
 		return nil, err

@@ -41,6 +41,9 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		if err != nil {
 			return nil, err
 		}
+		if err := engine.CheckReceiver(ctx, l.policy); err != nil {
+			return nil, fmt.Errorf("sqs: %w", err)
+		}
 		out = make(chan *message.Message)
 		r := newReader(context.WithoutCancel(ctx), s.client, l)
 		return func(ctx context.Context) { r.run(ctx, engine.Options[*delivery]{Out: out}) }, nil

@@ -2,6 +2,7 @@ package adaptertest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -16,11 +17,21 @@ func receives() []test {
 		{name: "AReceivedMessageWithoutAnAckComesAgain", needs: "KeepsAttempts", body: receivedAgain},
 		{name: "AReceivedMessageThatIsNeverAckedGoesToTheDLQ", needs: "KeepsAttempts", body: neverAcked},
 		{name: "ReceivedMessagesOfAKilledProcessComeBack", needs: "KeepsAttempts", body: receivedBeforeAKill},
+		{name: "AReceiverRefusesOrderBlocking", needs: "OrderBlocking", body: refusesBlocking},
 	}
 }
 
 // newReceiver opens a service and a receiver.
 func (b *fixture) newReceiver(cfg Config) (*middleware.Receiver, *process) {
+	b.Helper()
+	r, p, err := b.tryReceiver(cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return r, p
+}
+
+func (b *fixture) tryReceiver(cfg Config) (*middleware.Receiver, *process, error) {
 	b.Helper()
 	p := &process{b: b, journal: b.journal, done: make(chan struct{})}
 	p.svc = b.open(b.group, cfg, p)
@@ -29,10 +40,16 @@ func (b *fixture) newReceiver(cfg Config) (*middleware.Receiver, *process) {
 	close(p.done)
 	b.Cleanup(cancel)
 	r, err := middleware.NewReceiver(ctx, p.svc.Subscriber(), b.origin)
-	if err != nil {
-		b.Fatal(err)
+	return r, p, err
+}
+
+// When an invisible time is over, the work may go on: the message cannot keep its place.
+func refusesBlocking(b *fixture) {
+	r, _, err := b.tryReceiver(Config{Policy: inPlace.policy(3)})
+	bad, ok := errors.AsType[*redeliver.ConfigError](err)
+	if !ok || len(bad.Problems) != 1 || bad.Problems[0].Field != "Policy.Order" {
+		b.Errorf("a receiver %v with OrderBlocking: %v", r, err)
 	}
-	return r, p
 }
 
 // receiveOne receives one message and returns it with its id.

@@ -3,6 +3,9 @@ package engine
 import (
 	"context"
 	"sync"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/contextkey"
 )
 
 // Readers are the goroutines that one subscriber's calls of Subscribe have started. Close ends them and waits for them.
@@ -61,6 +64,16 @@ func (r *Readers) Close() (first bool) {
 	r.mu.Unlock()
 	r.group.Wait()
 	return first
+}
+
+// CheckReceiver refuses a policy with OrderBlocking if ctx, the context of Subscribe, says that a Receiver gets the messages.
+func CheckReceiver(ctx context.Context, p redeliver.Policy) error {
+	if ctx.Value(contextkey.Receiver{}) == nil || p.Order != redeliver.OrderBlocking {
+		return nil
+	}
+	var ps redeliver.Problems
+	ps.Add("Policy.Order", p.Order, "is refused for a middleware.Receiver: when the invisible time of a message is over, its work may go on, so it cannot keep its place. Use a handler, or another order")
+	return ps.Err()
 }
 
 // CloseAll calls shut for the subscribers of a client, all at once, and then calls last. When ctx ends first, it returns ctx's
