@@ -122,7 +122,7 @@ func (b ExponentialBackoff) Delays(n int) (delays []time.Duration, jitter time.D
 	return delays, jitter
 }
 
-func (b ExponentialBackoff) check(ps *Problems, field string) {
+func (b ExponentialBackoff) check(ps *problems, field string) {
 	base, maxDelay := b.bounds()
 	if b.Factor != 0 && !(b.Factor >= 1 && b.Factor <= maxFactor) { // also for NaN
 		ps.Add(field+".Factor", b.Factor, fmt.Sprintf("must be from 1 to %d, or 0 for the default, %d", maxFactor, defaultFactor))
@@ -198,7 +198,7 @@ func (b StepsBackoff) Delays(n int) ([]time.Duration, time.Duration) {
 
 func (b StepsBackoff) defaultRetries() int { return b.retryDefault }
 
-func (b StepsBackoff) check(ps *Problems, field string) {
+func (b StepsBackoff) check(ps *problems, field string) {
 	if len(b.steps) == 0 {
 		ps.Add(field, "without steps", "must have at least one delay")
 	}
@@ -208,7 +208,7 @@ func (b StepsBackoff) check(ps *Problems, field string) {
 }
 
 // checkDelay adds a problem if a delay cannot be a level.
-func checkDelay(ps *Problems, field string, d time.Duration) {
+func checkDelay(ps *problems, field string, d time.Duration) {
 	switch {
 	case d < time.Millisecond:
 		ps.Add(field, d, "must be at least 1ms; for retries without a wait use Immediate")
@@ -271,7 +271,7 @@ func (b backOffAdapter) Delay(n int, _ float64) (time.Duration, bool) {
 	return max(0, d), d != backoff.Stop
 }
 
-func (b backOffAdapter) check(ps *Problems, field string) {
+func (b backOffAdapter) check(ps *problems, field string) {
 	if b.fresh == nil || b.fresh() == nil {
 		ps.Add(field, "FromBackOff(nil)", "needs a function that returns a new BackOff")
 	}

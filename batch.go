@@ -77,7 +77,7 @@ func (c BatchConfig) WithDefaults() BatchConfig {
 
 // Validate returns all that is wrong with the configuration in one [ConfigError], or nil.
 func (c BatchConfig) Validate() error {
-	var ps Problems
+	var ps problems
 	for _, f := range []struct {
 		field string
 		value int

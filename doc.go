@@ -14,6 +14,6 @@
 // on the state, the error and the time, so a duplicate gets the same decision as the first copy, and a simulation is
 // repeatable.
 //
-// The other exported names are for adapters: the decision ([Policy.Decide], [Decision]), and helpers for configurations and texts
-// ([Problems], [RedactAddress]). Package driver reads and writes the headers of a state.
+// The other exported names are for adapters: the decision ([Policy.Decide], [Decision]) and helpers for texts
+// ([RedactAddress]). Package driver reads and writes the headers of a state.
 package redeliver

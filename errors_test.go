@@ -108,7 +108,7 @@ func TestErrorsKeepTheirCause(t *testing.T) {
 func TestNoErrorStaysNoError(t *testing.T) {
 	for name, err := range map[string]error{
 		"Permanent": redeliver.Permanent(nil), "RetryAfter": redeliver.RetryAfter(nil, time.Hour), "Postpone": redeliver.Postpone(nil),
-		"Problems": redeliver.Problems{}.Err(), "no Problems": redeliver.Problems(nil).Err(), "Validate": redeliver.Policy{}.Validate(""),
+		"Validate": redeliver.Policy{}.Validate(""),
 	} {
 		if err != nil {
 			t.Errorf("%s of a nil error is %v", name, err)
@@ -124,12 +124,13 @@ func TestRetryAfterIsNeverNegative(t *testing.T) {
 }
 
 func TestConfigErrorListsAllProblems(t *testing.T) {
-	var ps redeliver.Problems
-	ps.Add("Brokers", "[]", "must name at least one")
-	ps.Add("Group", `""`, "must not be empty")
-	ps.Add("MaxInFlight", -3, "must be positive")
+	refused := &redeliver.ConfigError{Problems: []redeliver.Problem{
+		{Field: "Brokers", Value: "[]", Rule: "must name at least one"},
+		{Field: "Group", Value: `""`, Rule: "must not be empty"},
+		{Field: "MaxInFlight", Value: -3, Rule: "must be positive"},
+	}}
 	want := `configuration refused: Brokers is []: must name at least one; Group is "": must not be empty; MaxInFlight is -3: must be positive`
-	if err := ps.Err(); err == nil || err.Error() != want {
-		t.Errorf("error\n got %v\nwant %s", err, want)
+	if refused.Error() != want {
+		t.Errorf("error\n got %v\nwant %s", refused, want)
 	}
 }

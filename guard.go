@@ -36,9 +36,6 @@ type Outage struct {
 	Probes int
 }
 
-// On reports whether outages are detected.
-func (o Outage) On() bool { return !o.Off }
-
 func (o Outage) withDefaults(order Order) Outage {
 	keys := 20
 	if order == OrderBlocking {
@@ -69,9 +66,6 @@ type DeadLetterRate struct {
 	Probes int
 }
 
-// On reports whether the rate of dead letters is bounded.
-func (r DeadLetterRate) On() bool { return r != DeadLetterRate{} }
-
 func (r DeadLetterRate) withDefaults() DeadLetterRate {
 	r.Max = cmp.Or(r.Max, 100)
 	r.Window = cmp.Or(r.Window, time.Minute)
@@ -96,42 +90,42 @@ func (p Policy) Postpone(s State, err error, now time.Time) Decision {
 
 // guardDefaults fills in the defaults of the guards that are on.
 func (p *Policy) guardDefaults() {
-	if p.Outage.On() {
+	if !p.Outage.Off {
 		p.Outage = p.Outage.withDefaults(p.Order)
 	}
-	if p.DeadLetterRate.On() {
+	if p.DeadLetterRate != (DeadLetterRate{}) {
 		p.DeadLetterRate = p.DeadLetterRate.withDefaults()
 	}
 	p.Rate = p.Rate.withDefaults()
 }
 
 // checkGuards adds the problems of the guards of a policy that has its defaults.
-func (p *Policy) checkGuards(ps *Problems, field func(string) string) {
+func (p *Policy) checkGuards(ps *problems, field func(string) string) {
 	if p.Outage.Off && p.Outage != (Outage{Off: true}) {
 		ps.Add(field("Outage.Off"), true, "must be false if another field of Outage is set")
 	}
-	if o := p.Outage; o.On() {
+	if o := p.Outage; !o.Off {
 		in := func(name string) string { return field("Outage." + name) }
-		ps.CheckCount(in("MinKeys"), o.MinKeys, 2, 1000)
+		checkRange(ps, in("MinKeys"), o.MinKeys, 2, 1000)
 		checkShare(ps, in("Share"), o.Share, 0.1, 1)
-		ps.CheckDuration(in("Window"), o.Window, time.Second, time.Hour)
-		ps.CheckDuration(in("MaxPause"), o.MaxPause, 10*time.Millisecond, time.Hour)
+		checkRange(ps, in("Window"), o.Window, time.Second, time.Hour)
+		checkRange(ps, in("MaxPause"), o.MaxPause, 10*time.Millisecond, time.Hour)
 		if o.Probe < 10*time.Millisecond || o.Probe > o.MaxPause {
 			ps.Add(in("Probe"), o.Probe, fmt.Sprintf("must be from 10ms to MaxPause, %s, or 0 for the default", o.MaxPause))
 		}
-		ps.CheckCount(in("Probes"), o.Probes, 1, 100)
+		checkRange(ps, in("Probes"), o.Probes, 1, 100)
 	}
 	p.Rate.check(ps, field("Rate"))
-	if r := p.DeadLetterRate; r.On() {
-		ps.CheckCount(field("DeadLetterRate.Max"), r.Max, 1, 0)
-		ps.CheckDuration(field("DeadLetterRate.Window"), r.Window, time.Second, 24*time.Hour)
-		ps.CheckDuration(field("DeadLetterRate.Pause"), r.Pause, 10*time.Millisecond, 24*time.Hour)
-		ps.CheckCount(field("DeadLetterRate.Probes"), r.Probes, 1, 0)
+	if r := p.DeadLetterRate; r != (DeadLetterRate{}) {
+		checkRange(ps, field("DeadLetterRate.Max"), r.Max, 1, 0)
+		checkRange(ps, field("DeadLetterRate.Window"), r.Window, time.Second, 24*time.Hour)
+		checkRange(ps, field("DeadLetterRate.Pause"), r.Pause, 10*time.Millisecond, 24*time.Hour)
+		checkRange(ps, field("DeadLetterRate.Probes"), r.Probes, 1, 0)
 	}
 }
 
 // checkShare adds a problem if share is not from minShare to maxShare, or is NaN.
-func checkShare(ps *Problems, field string, share, minShare, maxShare float64) {
+func checkShare(ps *problems, field string, share, minShare, maxShare float64) {
 	if !(share >= minShare && share <= maxShare) {
 		ps.Add(field, share, fmt.Sprintf("must be from %v to %v, or 0 for the default", minShare, maxShare))
 	}

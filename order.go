@@ -2,7 +2,6 @@ package redeliver
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/redeliver/redeliver/internal/limits"
 )
@@ -46,7 +45,7 @@ func (o Order) String() string {
 }
 
 // checkOrder adds problems for an unknown order, and for delays that OrderBlocking does not allow.
-func (p Policy) checkOrder(ps *Problems, field func(string) string) {
+func (p Policy) checkOrder(ps *problems, field func(string) string) {
 	if p.Order > OrderThroughRetries {
 		ps.Add(field("Order"), p.Order, "must be OrderFirstAttempts, OrderNone, OrderBlocking or OrderThroughRetries")
 	}
@@ -63,12 +62,5 @@ func (p Policy) checkOrder(ps *Problems, field func(string) string) {
 			ps.Add(field("Backoff"), longest, "must wait for 10ms to 30s, jitter included, where Order is OrderBlocking, because all messages behind the failed one wait, too")
 			return
 		}
-	}
-}
-
-// CheckOrder adds a problem if the adapter does not support the policy's order. prefix is that of Policy.Validate.
-func (ps *Problems) CheckOrder(prefix string, p Policy, supported ...Order) {
-	if !slices.Contains(supported, p.Order) && p.Order <= OrderThroughRetries {
-		ps.Add(prefix+".Order", p.Order, fmt.Sprintf("must be one of %v here", supported))
 	}
 }

@@ -52,22 +52,3 @@ func TestALongWaitOfABlockingPolicyIsReportedWithItsJitter(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
-
-func TestCheckOrderRefusesUnsupportedOrders(t *testing.T) {
-	var ps redeliver.Problems
-	ps.CheckOrder("Policy", redeliver.Policy{Order: redeliver.OrderNone}, redeliver.OrderFirstAttempts, redeliver.OrderNone)
-	if ps.Err() != nil {
-		t.Errorf("refused: %v", ps.Err())
-	}
-	for _, order := range []redeliver.Order{redeliver.OrderBlocking, redeliver.OrderThroughRetries} {
-		ps = nil
-		ps.CheckOrder("Policy", redeliver.Policy{Order: order}, redeliver.OrderFirstAttempts, redeliver.OrderNone)
-		if want := "Policy.Order is " + order.String() + ": must be one of [OrderFirstAttempts OrderNone] here"; len(ps) != 1 || ps[0].String() != want {
-			t.Errorf("got %v, want %q", ps, want)
-		}
-	}
-	ps = nil
-	if ps.CheckOrder("Policy", redeliver.Policy{Order: 17}, redeliver.OrderFirstAttempts); ps.Err() != nil {
-		t.Errorf("%v: Validate must refuse it", ps.Err())
-	}
-}

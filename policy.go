@@ -153,12 +153,12 @@ func retries(n int) int { return max(0, n) }
 // Validate returns one [ConfigError] with all problems of the policy, or nil. prefix precedes the names of fields ("Policy",
 // `Topics["refunds"]`).
 func (p Policy) Validate(prefix string) error {
-	var ps Problems
+	var ps problems
 	p.check(&ps, prefix)
 	return ps.Err()
 }
 
-func (p Policy) check(ps *Problems, prefix string) {
+func (p Policy) check(ps *problems, prefix string) {
 	raw := p
 	p = p.WithDefaults()
 	field := func(name string) string { return prefix + "." + name }
@@ -184,7 +184,7 @@ func (p Policy) check(ps *Problems, prefix string) {
 		ps.Add(field("MaxAge"), p.MaxAge, "must not be negative; 0 for no bound")
 	}
 	if c, ok := p.Backoff.(interface {
-		check(ps *Problems, field string)
+		check(ps *problems, field string)
 	}); ok {
 		c.check(ps, field("Backoff"))
 	}

@@ -57,10 +57,10 @@ func TestDefaultsOfGuards(t *testing.T) {
 		}
 	}
 	off := redeliver.Policy{Outage: redeliver.Outage{Off: true}}
-	if o := off.WithDefaults().Outage; o.On() || o != off.Outage || off.Validate("P") != nil {
+	if o := off.WithDefaults().Outage; !o.Off || o != off.Outage || off.Validate("P") != nil {
 		t.Errorf("off is %+v, %v", o, off.Validate("P"))
 	}
-	if !(redeliver.Policy{}).WithDefaults().Outage.On() || (redeliver.Policy{}).WithDefaults().DeadLetterRate.On() {
+	if (redeliver.Policy{}).WithDefaults().Outage.Off || (redeliver.Policy{}).WithDefaults().DeadLetterRate != (redeliver.DeadLetterRate{}) {
 		t.Error("outages alone are detected by default")
 	}
 	if p.Fingerprint() != (redeliver.Policy{}).Fingerprint() {

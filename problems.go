@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Problem is one problem of a configuration.
@@ -27,51 +29,25 @@ func (e *ConfigError) Error() string {
 }
 func (e *ConfigError) Is(target error) bool { return target == ErrConfig }
 
-// Problems collects the problems of a configuration.
-type Problems []Problem
+// problems collects the problems of a configuration. Other packages have that of internal/check.
+type problems []Problem
 
 // Add adds a problem: field, its value, and the rule that it breaks.
-func (ps *Problems) Add(field string, value any, rule string) {
+func (ps *problems) Add(field string, value any, rule string) {
 	*ps = append(*ps, Problem{field, value, rule})
 }
 
 // Err returns nil if there are no problems, and otherwise one [ConfigError] with all of them.
-func (ps Problems) Err() error {
+func (ps problems) Err() error {
 	if len(ps) == 0 {
 		return nil
 	}
 	return &ConfigError{ps}
 }
 
-// Include adds the problems of a [ConfigError]. It ignores other errors.
-func (ps *Problems) Include(err error) {
-	if e, ok := as[*ConfigError](err); ok {
-		*ps = append(*ps, e.Problems...)
-	}
-}
-
-// CheckPolicy adds all problems of a policy. field and a dot precede the names of its fields.
-func (ps *Problems) CheckPolicy(field string, p Policy) { p.check(ps, field) }
-
-// CheckCount adds a problem if n is not from minValue to maxValue; a maxValue of 0 means no bound. The problem's text
-// says that 0 means the default, so the caller must have replaced a 0 by the default.
-func (ps *Problems) CheckCount(field string, n, minValue, maxValue int) {
-	checkRange(ps, field, n, minValue, maxValue)
-}
-
-// CheckDuration is CheckCount for a duration.
-func (ps *Problems) CheckDuration(field string, d, minValue, maxValue time.Duration) {
-	checkRange(ps, field, d, minValue, maxValue)
-}
-
-func checkRange[T int | time.Duration](ps *Problems, field string, value, minValue, maxValue T) {
-	switch {
-	case value >= minValue && (maxValue == 0 || value <= maxValue):
-	case maxValue != 0:
-		ps.Add(field, value, fmt.Sprintf("must be from %v to %v, or 0 for the default", minValue, maxValue))
-	case minValue > 0:
-		ps.Add(field, value, fmt.Sprintf("must be at least %v, or 0 for the default", minValue))
-	default:
-		ps.Add(field, value, "must not be negative; 0 for the default")
+// checkRange adds a problem if value is not from minValue to maxValue; a maxValue of 0 means no bound.
+func checkRange[T int | time.Duration](ps *problems, field string, value, minValue, maxValue T) {
+	if rule := limits.RangeRule(value, minValue, maxValue); rule != "" {
+		ps.Add(field, value, rule)
 	}
 }

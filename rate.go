@@ -14,22 +14,19 @@ type Rate struct {
 // maxRate is the largest rate and the largest burst.
 const maxRate = 1_000_000
 
-// On reports whether there is a bound.
-func (r Rate) On() bool { return r != Rate{} }
-
 func (r Rate) withDefaults() Rate {
-	if r.On() && r.Burst == 0 && r.PerSecond <= maxRate {
+	if r != (Rate{}) && r.Burst == 0 && r.PerSecond <= maxRate {
 		r.Burst = int(max(1, math.Ceil(r.PerSecond/10)))
 	}
 	return r
 }
 
-func (r Rate) check(ps *Problems, field string) {
-	if !r.On() {
+func (r Rate) check(ps *problems, field string) {
+	if r == (Rate{}) {
 		return
 	}
 	if !(r.PerSecond >= 1e-6 && r.PerSecond <= maxRate) {
 		ps.Add(field+".PerSecond", r.PerSecond, "must be from 0.000001 to 1000000, or 0 without a Burst for no bound")
 	}
-	ps.CheckCount(field+".Burst", r.Burst, 1, maxRate)
+	checkRange(ps, field+".Burst", r.Burst, 1, maxRate)
 }

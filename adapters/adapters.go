@@ -34,6 +34,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/mq"
 	"github.com/redeliver/redeliver/observe"
@@ -112,7 +113,7 @@ func (c Config[R]) withDefaults() Config[R] {
 
 // validate returns all problems at once. c must have its defaults.
 func (c *Config[R]) validate() error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	if c.Origin == "" {
 		ps.Add("Origin", `""`, "it is required")
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // Auth identifies the user of a request. Create one with [Basic], [BehindProxy] or [Custom].
@@ -46,7 +47,7 @@ var (
 	ErrProxied = errors.New("the request came through a proxy, and no authentication is configured")
 )
 
-func (a *Auth) check(ps *redeliver.Problems) { *ps = append(*ps, a.problems...) }
+func (a *Auth) check(ps *check.Problems) { *ps = append(*ps, a.problems...) }
 
 // authenticate returns the user of a request.
 func (a *Auth) authenticate(r *http.Request) (Actor, error) {
@@ -144,7 +145,7 @@ func Basic(users ...User) Auth {
 		actor Actor
 		sum   [sha256.Size]byte
 	}
-	var ps redeliver.Problems
+	var ps check.Problems
 	known := make(map[string]entry)
 	for i, u := range users {
 		field := fmt.Sprintf("Auth: user %d", i+1)
@@ -208,7 +209,7 @@ func BehindProxy(cfg ProxyConfig) Auth {
 	cfg.Groups = cmp.Or(cfg.Groups, "X-Forwarded-Groups")
 	cfg.SecretHeader = cmp.Or(cfg.SecretHeader, "X-Proxy-Secret")
 	a := Auth{kind: authProxy}
-	var ps redeliver.Problems
+	var ps check.Problems
 	cfg.check(&ps)
 	a.problems = ps
 	secret := sha256.Sum256([]byte(cfg.Secret))
@@ -222,7 +223,7 @@ func BehindProxy(cfg ProxyConfig) Auth {
 }
 
 // check adds the problems of the configuration.
-func (cfg *ProxyConfig) check(ps *redeliver.Problems) {
+func (cfg *ProxyConfig) check(ps *check.Problems) {
 	switch {
 	case cfg.Secret == "" && slices.ContainsFunc(cfg.From, hasLoopback):
 		ps.Add("Auth: Secret", "empty", "it is required where From has a loopback address: every process of this machine has one")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // DefaultRefresh is the default of Config.Refresh.
@@ -106,7 +107,7 @@ func (c Config) withDefaults() Config {
 
 // validate returns all problems at once.
 func (c *Config) validate() error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	if len(c.Queues) == 0 && len(c.Notes) == 0 {
 		ps.Add("Queues", "empty", "at least one DLQ is required, or Notes that say why there is none")
 	}

@@ -3,7 +3,7 @@ package deadletter
 import (
 	"time"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // Config configures a subscription's DLQ. It is a part of an adapter's configuration.
@@ -18,12 +18,15 @@ type Config struct {
 	Discard bool
 }
 
-// Check adds the problems of the configuration to ps. A maxRetention of 0 means no bound.
-func (c Config) Check(ps *redeliver.Problems, minRetention, maxRetention time.Duration) {
+// Validate returns all problems of the configuration in one redeliver.ConfigError, or nil. Adapters call it with the retentions that
+// their brokers allow; a maxRetention of 0 means no bound.
+func (c Config) Validate(minRetention, maxRetention time.Duration) error {
+	var ps check.Problems
 	if c.Discard && c.Retention != 0 {
 		ps.Add("DLQ.Retention", c.Retention, "must not be set where DLQ.Discard is: there is no DLQ")
 	}
 	if c.Retention != 0 {
 		ps.CheckDuration("DLQ.Retention", c.Retention, minRetention, maxRetention)
 	}
+	return ps.Err()
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -109,7 +110,7 @@ func sendEdited(ctx context.Context, claim Claim, t *Task, c *EditOptions) (err 
 }
 
 func (c *EditOptions) validate() error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	checkWhoWhy(&ps, c.Who, c.Why)
 	if c.Position == "" {
 		ps.Add("Position", `""`, "it is required")
@@ -127,7 +128,7 @@ func (c *EditOptions) validate() error {
 }
 
 // checkHeader adds a problem to ps if name is empty or a [LockedHeader].
-func (c *EditOptions) checkHeader(ps *redeliver.Problems, field, name string) {
+func (c *EditOptions) checkHeader(ps *check.Problems, field, name string) {
 	switch {
 	case name == "":
 		ps.Add(field, `""`, "must be the name of a header")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // Filter selects dead letters. All fields that are set must match; the zero Filter matches all. It
@@ -78,7 +79,7 @@ func (f *Filter) All() bool {
 const maxFilterValues = 1000
 
 func (f *Filter) check() error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	for name, n := range map[string]int{
 		"Filter.IDs": len(f.IDs), "Filter.Positions": len(f.Positions),
 		"Filter.Fingerprints": len(f.Fingerprints), "Filter.Headers": len(f.Headers),

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // PurgeOptions configures [Purge]. It requires Who and Why, and a Filter or Everything.
@@ -62,7 +62,7 @@ func DryRunPurge(ctx context.Context, q Queue, p PurgeOptions) (Forecast, error)
 }
 
 func (p *PurgeOptions) validate() error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	checkWhoWhy(&ps, p.Who, p.Why)
 	ps.CheckCount("Window", p.Window, 1, maxWindow)
 	if p.Filter.All() && !p.Everything {

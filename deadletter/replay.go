@@ -8,7 +8,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // Defaults and bounds of [ReplayOptions].
@@ -57,14 +57,14 @@ func (r ReplayOptions) withDefaults() ReplayOptions {
 
 // validate returns all problems at once.
 func (r ReplayOptions) validate() error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	checkWhoWhy(&ps, r.Who, r.Why)
 	r.check(&ps)
 	return errors.Join(ps.Err(), r.Filter.check())
 }
 
 // check adds the problems of all fields but Filter, Who and Why to ps.
-func (r ReplayOptions) check(ps *redeliver.Problems) {
+func (r ReplayOptions) check(ps *check.Problems) {
 	if r.Rate < 0 || math.IsNaN(r.Rate) || math.IsInf(r.Rate, 0) {
 		ps.Add("Rate", r.Rate, "must be a positive number, or 0 for no bound")
 	}
@@ -79,7 +79,7 @@ func (r ReplayOptions) check(ps *redeliver.Problems) {
 }
 
 // checkWhoWhy adds a problem to ps if who or why is missing.
-func checkWhoWhy(ps *redeliver.Problems, who, why string) {
+func checkWhoWhy(ps *check.Problems, who, why string) {
 	if who == "" {
 		ps.Add("Who", `""`, "it is required: the history says who did it")
 	}
@@ -173,7 +173,7 @@ const maxRefusals = 10
 func DryRun(ctx context.Context, q Queue, r ReplayOptions) (Forecast, error) {
 	r = r.withDefaults()
 	f := Forecast{ReplayTo: q.Info().ReplayTo}
-	var ps redeliver.Problems
+	var ps check.Problems
 	r.check(&ps)
 	if err := errors.Join(ps.Err(), r.Filter.check()); err != nil {
 		return f, err

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -65,7 +65,7 @@ func Export(ctx context.Context, q Queue, f Filter, w io.Writer) (n int64, err e
 // not paused or resumed, because r is not kept: a second Import writes the earlier lines again, with the
 // same ids. Headers that other programs added are imported unchanged.
 func Import(ctx context.Context, q Queue, r io.Reader, who, why string) (Task, error) {
-	var ps redeliver.Problems
+	var ps check.Problems
 	checkWhoWhy(&ps, who, why)
 	if err := ps.Err(); err != nil {
 		return Task{}, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // Command asks a group's consumers to act on waiting messages. Consumers read commands from a place of the adapter, on
@@ -67,7 +68,7 @@ func (f *WaitingFilter) All() bool { return len(f.Levels) == 0 && f.Filter.All()
 
 // Check returns all problems of a filter.
 func (f *WaitingFilter) Check() error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	for i, name := range f.Levels {
 		if _, ok := delayqueue.ParseLevel(name); !ok {
 			ps.Add(fmt.Sprintf("Filter.Levels[%d]", i), fmt.Sprintf("%q", name), "must be a level as in the name of its topic: 30s, 1m30s, 1h")
@@ -82,7 +83,7 @@ func (f *WaitingFilter) Check() error {
 // NewCommand gives a request an id and its times. It returns an error with all problems of the
 // request.
 func NewCommand(c Command) (Command, error) {
-	var ps redeliver.Problems
+	var ps check.Problems
 	checkWhoWhy(&ps, c.Who, c.Why)
 	c.Created = now()
 	c.Expires = c.Created.Add(CommandLife)
@@ -95,7 +96,7 @@ func NewCommand(c Command) (Command, error) {
 
 // Check returns all problems of a command.
 func (c *Command) Check() error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	if c.Kind != CommandRelease && c.Kind != CommandCancel {
 		ps.Add("Kind", fmt.Sprintf("%q", c.Kind), "must be release or cancel")
 	}

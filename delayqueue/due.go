@@ -7,6 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -18,7 +19,7 @@ func PublishDue(msg *message.Message, now time.Time) (due time.Time, ok bool, er
 	if until == "" && wait == "" {
 		return time.Time{}, false, nil
 	}
-	var problems redeliver.Problems
+	var problems check.Problems
 	var d time.Duration
 	if until != "" {
 		due, err = time.Parse(time.RFC3339, until)

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -47,7 +48,7 @@ type BatchHandler func(ctx context.Context, b *MessageBatch) error
 // unacked. An invalid config and a nil fn are a
 // [redeliver.ConfigError].
 func Batch(config redeliver.BatchConfig, fn BatchHandler) (message.NoPublishHandlerFunc, error) {
-	var ps redeliver.Problems
+	var ps check.Problems
 	ps.Include(config.Validate())
 	if fn == nil {
 		ps.Add("fn", "nil", "it is required")

@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -19,7 +20,7 @@ func newGatherer(c redeliver.BatchConfig, fn BatchHandler, sub *engine.Subscript
 	if sub == nil {
 		return g
 	}
-	var ps redeliver.Problems
+	var ps check.Problems
 	engine.CheckBatchSize(&ps, c, sub.MaxInFlight)
 	if engine.CheckBatchWait(&ps, c, sub); ps != nil {
 		g.refused = ps.Err()

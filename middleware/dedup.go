@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
@@ -64,7 +65,7 @@ func (c DedupConfigOf[M]) withDefaults() DedupConfigOf[M] {
 
 // Validate returns all that is wrong with the configuration in one [redeliver.ConfigError], or nil.
 func (c DedupConfigOf[M]) Validate() error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	if c.TTL < 0 {
 		ps.Add("DedupConfig.TTL", c.TTL, "must not be negative; 0 is the default, 24h")
 	}

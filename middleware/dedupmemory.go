@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // defaultDedupIDs is the default number of ids of a [DedupMemory].
@@ -32,7 +32,7 @@ type dedupMark struct {
 // a [redeliver.ConfigError].
 func NewDedupMemory(maxIDs int) (*DedupMemory, error) {
 	if maxIDs < 0 {
-		var ps redeliver.Problems
+		var ps check.Problems
 		ps.Add("maxIDs", maxIDs, "must not be negative; 0 is the default, 100000")
 		return nil, ps.Err()
 	}

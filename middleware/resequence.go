@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -45,7 +46,7 @@ type ResequenceConfigOf[M any] struct {
 
 // Validate returns all that is wrong with the configuration in one [redeliver.ConfigError], or nil.
 func (c ResequenceConfigOf[M]) Validate() error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	if c.Sequence == nil {
 		ps.Add("ResequenceConfig.Sequence", "nil", "it is required")
 	}

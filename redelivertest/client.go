@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/observe"
 )
@@ -74,7 +75,7 @@ func (c Config) policy(topic string) redeliver.Policy {
 }
 
 func (c Config) validate() error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	if c.Group == "" {
 		ps.Add("Group", `""`, "it is required")
 	}

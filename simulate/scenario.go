@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // The errors of attempts, for a Policy.Classify that treats them differently.
@@ -75,7 +76,7 @@ func (s *Scenario) messages() int { return int(math.Round(s.Duration.Seconds() *
 // Validate returns one redeliver.ConfigError with all problems, or nil.
 func (s Scenario) Validate() error {
 	s = s.withDefaults()
-	var ps redeliver.Problems
+	var ps check.Problems
 	ps.CheckPolicy("Policy", s.Policy)
 	ps.CheckDuration("Duration", s.Duration, time.Millisecond, redeliver.MaxWait)
 	ps.CheckDuration("HandlerTime", s.HandlerTime, 0, redeliver.MaxWait)
@@ -104,7 +105,7 @@ func (s Scenario) Validate() error {
 	return ps.Err()
 }
 
-func share(ps *redeliver.Problems, field string, v float64) {
+func share(ps *check.Problems, field string, v float64) {
 	if !(v >= 0 && v <= 1) {
 		ps.Add(field, v, "must be from 0 to 1")
 	}

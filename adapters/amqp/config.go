@@ -19,6 +19,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/statekeys"
 	"github.com/redeliver/redeliver/observe"
 )
@@ -244,7 +245,7 @@ func (c Config) retryPrefetch(p redeliver.Policy) int {
 
 // validate returns all problems at once. c must have its defaults.
 func (c Config) validate() error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	checkURLs(&ps, c.URLs)
 	ps.CheckPolicy("Policy", c.Policy)
 	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
@@ -252,7 +253,7 @@ func (c Config) validate() error {
 		layout.CheckQueue(&ps, field, queue)
 		ps.CheckPolicy(field, c.Queues[queue])
 	}
-	c.DLQ.Check(&ps, time.Minute, 0)
+	ps.Include(c.DLQ.Validate(time.Minute, 0))
 	if c.DLQ.Discard && c.Names.DLQ != nil {
 		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")
 	}
@@ -297,7 +298,7 @@ func (c Config) anyOrdered() bool {
 	return layout.Ordered(c.Policy)
 }
 
-func checkURLs(ps *redeliver.Problems, urls []string) {
+func checkURLs(ps *check.Problems, urls []string) {
 	if len(urls) == 0 {
 		ps.Add("URLs", "empty", "it is required: amqp://user:password@host:5672/vhost of at least one broker")
 	}
@@ -309,7 +310,7 @@ func checkURLs(ps *redeliver.Problems, urls []string) {
 }
 
 // checkClient checks the client's configuration.
-func checkClient(ps *redeliver.Problems, cfg amqp091.Config) {
+func checkClient(ps *check.Problems, cfg amqp091.Config) {
 	if cfg.FrameSize != 0 {
 		ps.CheckCount("AMQP.FrameSize", cfg.FrameSize, wire.MinFrame, 0)
 	}

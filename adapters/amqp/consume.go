@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -51,7 +52,7 @@ func Consume(ctx context.Context, config Config, queues []string, handler Handle
 
 // consume reads queues until ctx ends. opt has the handler. If the call itself is invalid, consume returns the
 // problems before it starts anything.
-func (c Config) consume(ctx context.Context, ps redeliver.Problems, queues []string, opt engine.Options[*delivery]) error {
+func (c Config) consume(ctx context.Context, ps check.Problems, queues []string, opt engine.Options[*delivery]) error {
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("amqp: %w", err)
 	}
@@ -83,7 +84,7 @@ func (c Config) consume(ctx context.Context, ps redeliver.Problems, queues []str
 }
 
 // checkConsume returns the problems of a call of Consume or ConsumeBatch that Open does not check.
-func (c Config) checkConsume(queues []string, handlerMissing bool) (ps redeliver.Problems) {
+func (c Config) checkConsume(queues []string, handlerMissing bool) (ps check.Problems) {
 	if c.Marshaler != nil {
 		ps.Add("Marshaler", fmt.Sprintf("%T", c.Marshaler), "must be nil: the handler gets the client's own delivery")
 	}

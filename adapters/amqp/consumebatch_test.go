@@ -11,6 +11,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -81,7 +82,7 @@ func TestABatchTimeoutAboveConsumerTimeoutIsRefused(t *testing.T) {
 		"no wait":                 {redeliver.Policy{Backoff: fixed, Timeout: 20 * time.Second}, redeliver.NoWait, false},
 	} {
 		cfg := Config{ConsumerTimeout: 20 * time.Second, Policy: c.policy, Key: key}
-		var ps redeliver.Problems
+		var ps check.Problems
 		engine.CheckBatchWait(&ps, redeliver.BatchConfig{Timeout: c.timeout}.WithDefaults(), cfg.holders([]string{"orders"})...)
 		if err := ps.Err(); errors.Is(err, redeliver.ErrConfig) != c.refused {
 			t.Errorf("%s: %v", name, err)

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/dlq"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -35,7 +35,7 @@ type DeadLetterConfig struct {
 // client open while you use it.
 func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
 	queue := c.cfg.Topology.queue(cfg.Topic)
-	var ps redeliver.Problems
+	var ps check.Problems
 	layout.CheckQueue(&ps, fmt.Sprintf("queue of topic %q", cfg.Topic), queue)
 	c.cfg.names().Check(&ps, queue)
 	info := deadletter.Info{

@@ -11,6 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wait"
 )
@@ -136,7 +137,7 @@ func (d *declared) exchange(ctx context.Context, topic string) error {
 	}
 	by := d.c.broker().Declarer(ctx)
 	defer by.Close()
-	var ps redeliver.Problems
+	var ps check.Problems
 	by.DeclareExchange(&ps, name, t.kind())
 	if err := by.Result(ps); err != nil {
 		return err

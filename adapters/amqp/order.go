@@ -9,6 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -25,7 +26,7 @@ func KeyHeader(name string) func(amqp091.Delivery) string {
 }
 
 // checkOrder refuses an order that the configuration cannot keep.
-func checkOrder(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.Policy) {
+func checkOrder(ps *check.Problems, cfg *Config, queue string, p redeliver.Policy) {
 	prefix := cfg.policyField(queue)
 	ps.CheckOrder(prefix, p, redeliver.OrderFirstAttempts, redeliver.OrderNone, redeliver.OrderBlocking, redeliver.OrderThroughRetries)
 	if !layout.Ordered(p) {
@@ -41,7 +42,7 @@ func checkOrder(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.P
 }
 
 // checkWaits refuses waits that are too long to be spent with the message unacked.
-func checkWaits(ps *redeliver.Problems, cfg *Config, field string, p redeliver.Policy) {
+func checkWaits(ps *check.Problems, cfg *Config, field string, p redeliver.Policy) {
 	if _, _, ok := p.Delays(); !ok {
 		if p.Order == redeliver.OrderThroughRetries { // for OrderBlocking the policy's own check reports it
 			ps.Add(field, fmt.Sprintf("%T", p.Backoff), "must be able to list its delays: they are spent with the message unacked, for half of ConsumerTimeout at most")
@@ -91,7 +92,7 @@ func (c Config) holders(topics []string) (all []*engine.Subscription) {
 
 // checkTimeout refuses handlers that may run longer than the broker leaves a message unacked. They would lose their
 // channel and begin again, uncounted, forever.
-func checkTimeout(ps *redeliver.Problems, cfg *Config, queue string, p redeliver.Policy) {
+func checkTimeout(ps *check.Problems, cfg *Config, queue string, p redeliver.Policy) {
 	field := cfg.policyField(queue)
 	if n := cfg.prefetch(p) + maxUnrunPerSlot*cfg.MaxRetriesInFlight; p.Rate.PerSecond > 0 && float64(n)/p.Rate.PerSecond > cfg.ConsumerTimeout.Seconds() {
 		ps.Add(field+".Rate.PerSecond", p.Rate.PerSecond, fmt.Sprintf(

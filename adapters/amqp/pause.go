@@ -11,6 +11,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/pausemark"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -56,7 +57,7 @@ func (c *Client) writePauseMark(ctx context.Context, topic string, mark redelive
 func (c *Client) checkPausable(ctx context.Context, l *layout.Layout) error {
 	d := c.broker().Declarer(ctx)
 	defer d.Close()
-	var ps redeliver.Problems
+	var ps check.Problems
 	if err := checkExists(d, l.Queue); err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (c *Client) checkPausable(ctx context.Context, l *layout.Layout) error {
 
 // checkExists returns an error if a queue does not exist, or cannot be seen.
 func checkExists(d *topology.Declarer, queue string) error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	exists := d.Exists(&ps, queue)
 	if err := d.Result(ps); err != nil || exists {
 		return err

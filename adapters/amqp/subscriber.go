@@ -18,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/pausemark"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wait"
 )
@@ -73,7 +74,7 @@ func (c *Client) checkPolicyNames(ctx context.Context, topics ...string) error {
 	d := c.broker().Declarer(ctx)
 	defer d.Close()
 	err := engine.CheckPolicyNames("queue", c.cfg.Queues, read, func(name string) (bool, error) {
-		var ps redeliver.Problems // the queue is not ours to judge
+		var ps check.Problems // the queue is not ours to judge
 		found := d.Exists(&ps, name)
 		return found, d.Err()
 	})

@@ -6,8 +6,8 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // Topology says which queue a subscriber of a topic reads, and where a publisher publishes a topic:
@@ -110,7 +110,7 @@ func (t Topology) bindingKeys(topic string) []string {
 	return []string{t.routingKey(topic)}
 }
 
-func (t Topology) check(ps *redeliver.Problems) {
+func (t Topology) check(ps *check.Problems) {
 	switch t.kind() {
 	case amqp091.ExchangeDirect, amqp091.ExchangeFanout, amqp091.ExchangeTopic, amqp091.ExchangeHeaders:
 	default:
@@ -121,7 +121,7 @@ func (t Topology) check(ps *redeliver.Problems) {
 // newLayout returns the queues of a topic's subscription, or an error with all problems.
 func newLayout(cfg *Config, topic string) (*layout.Layout, error) {
 	t, queue := cfg.Topology, cfg.Topology.queue(topic)
-	var ps redeliver.Problems
+	var ps check.Problems
 	layout.CheckQueue(&ps, fmt.Sprintf("queue of topic %q", topic), queue)
 	cfg.names().Check(&ps, queue)
 	policy := cfg.policy(queue)

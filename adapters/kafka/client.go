@@ -12,12 +12,12 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/reader"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 )
@@ -174,7 +174,7 @@ func (c *Client) readyLayout(topic string) (*topology.Layout, error) {
 // SubscribeInitialize creates the origin topic with the broker's defaults if it does not exist, and
 // everything that a subscription of it needs. Watermill's components call it.
 func (s *Subscriber) SubscribeInitialize(topic string) error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	kafkaname.CheckTopic(&ps, "topic", topic)
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/observe"
 )
@@ -147,7 +148,7 @@ func (c Config) policy(topic string) redeliver.Policy {
 
 // validate returns all problems at once. c has its defaults.
 func (c Config) validate() error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	if len(c.Brokers) == 0 {
 		ps.Add("Brokers", "empty", "it is required: host:port of at least one broker")
 	}
@@ -164,7 +165,7 @@ func (c Config) validate() error {
 var orders = []redeliver.Order{redeliver.OrderFirstAttempts, redeliver.OrderNone, redeliver.OrderBlocking, redeliver.OrderThroughRetries}
 
 // check adds problems that do not depend on the cluster or the client's configuration.
-func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {
+func (c Config) check(ps *check.Problems, allowed []redeliver.Order) {
 	kafkaname.CheckGroup(ps, "Group", c.Group)
 	ps.CheckPolicy("Policy", c.Policy)
 	ps.CheckOrder("Policy", c.Policy, allowed...)
@@ -174,7 +175,7 @@ func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {
 		ps.CheckPolicy(field, c.Topics[topic])
 		ps.CheckOrder(field, c.Topics[topic], allowed...)
 	}
-	c.DLQ.Check(ps, time.Minute, 0)
+	ps.Include(c.DLQ.Validate(time.Minute, 0))
 	if c.DLQ.Discard && c.Names.DLQ != nil {
 		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")
 	}
@@ -190,7 +191,7 @@ func (c Config) check(ps *redeliver.Problems, allowed []redeliver.Order) {
 }
 
 // checkGroupConfig adds problems of the client's configuration for a member of the group.
-func (c Config) checkGroupConfig(ps *redeliver.Problems) {
+func (c Config) checkGroupConfig(ps *check.Problems) {
 	if rebalance := c.Sarama.Consumer.Group.Rebalance.Timeout; c.DrainTimeout >= rebalance {
 		ps.Add("DrainTimeout", c.DrainTimeout, fmt.Sprintf("must be shorter than Sarama.Consumer.Group.Rebalance.Timeout, %s, or the group removes the member while it drains", rebalance))
 	}

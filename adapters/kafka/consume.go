@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/reader"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 )
@@ -46,7 +47,7 @@ func Consume(ctx context.Context, client sarama.Client, config Config, topics []
 }
 
 // runReaders reads topics until ctx ends, and handles their records as opt says. ps has the problems of the call.
-func (c Config) runReaders(ctx context.Context, ps redeliver.Problems, topics []string, opt engine.Options[*sarama.ConsumerMessage]) error {
+func (c Config) runReaders(ctx context.Context, ps check.Problems, topics []string, opt engine.Options[*sarama.ConsumerMessage]) error {
 	c.checkWithClient(&ps, topics, orders)
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)
@@ -92,7 +93,7 @@ func (c *Client) openReaders(ctx context.Context, topics []string) ([]*reader.Re
 
 // withClient adds the client's brokers and settings to the configuration of Consume, ConsumeBatch or Wrap. It also
 // returns the problems of the call that checkWithClient does not find.
-func (c Config) withClient(client sarama.Client, topics []string, handlerMissing bool) (_ Config, ps redeliver.Problems) {
+func (c Config) withClient(client sarama.Client, topics []string, handlerMissing bool) (_ Config, ps check.Problems) {
 	if len(c.Brokers) > 0 {
 		ps.Add("Brokers", c.Brokers, "must be empty: the client says where the brokers are")
 	}
@@ -130,7 +131,7 @@ func (c Config) withClient(client sarama.Client, topics []string, handlerMissing
 
 // checkWithClient adds the problems of c, which withClient returned, so that one error lists all problems. It cannot
 // check the settings of a missing client.
-func (c Config) checkWithClient(ps *redeliver.Problems, topics []string, allowed []redeliver.Order) {
+func (c Config) checkWithClient(ps *check.Problems, topics []string, allowed []redeliver.Order) {
 	hasClient := c.Sarama != nil
 	c = c.withDefaults()
 	c.check(ps, allowed)
@@ -141,7 +142,7 @@ func (c Config) checkWithClient(ps *redeliver.Problems, topics []string, allowed
 		c.checkPerKey(ps)
 	}
 	for i, topic := range topics {
-		var reported redeliver.Problems // these are reported already
+		var reported check.Problems // these are reported already
 		kafkaname.CheckTopic(&reported, "", topic)
 		kafkaname.CheckGroup(&reported, "", c.Group)
 		if reported == nil && !slices.Contains(topics[:i], topic) {

@@ -7,6 +7,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/mq"
 )
@@ -40,7 +41,7 @@ func ConsumeBatch(ctx context.Context, client sarama.Client, config Config, topi
 }
 
 // batchOptions returns the options of the engine for batches. It adds what is wrong with them to ps.
-func (c Config) batchOptions(ps *redeliver.Problems, batch redeliver.BatchConfig, handler BatchHandler) engine.Options[*sarama.ConsumerMessage] {
+func (c Config) batchOptions(ps *check.Problems, batch redeliver.BatchConfig, handler BatchHandler) engine.Options[*sarama.ConsumerMessage] {
 	ps.Include(batch.Validate())
 	batch = batch.WithDefaults()
 	engine.CheckBatchSize(ps, batch, cmp.Or(c.MaxInFlight, DefaultMaxInFlight))

@@ -10,12 +10,12 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/dlq"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
@@ -55,7 +55,7 @@ type DeadLetterConfig struct {
 func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
 	cfg.Lease = cmp.Or(cfg.Lease, defaultLease)
 	cfg.Group = cmp.Or(cfg.Group, c.cfg.Group)
-	var ps redeliver.Problems
+	var ps check.Problems
 	kafkaname.CheckTopic(&ps, "Topic", cfg.Topic)
 	kafkaname.CheckGroup(&ps, "Group", cfg.Group)
 	c.cfg.names().Check(&ps, cfg.Topic, cfg.Group)
@@ -107,7 +107,7 @@ func (c *Client) deadInfo(topic, group string) deadletter.Info {
 }
 
 // checkForeign checks ReplayTo and ReadBy, which need a DLQ that another program fills.
-func checkForeign(ps *redeliver.Problems, cfg DeadLetterConfig, foreign bool, dlq string) {
+func checkForeign(ps *check.Problems, cfg DeadLetterConfig, foreign bool, dlq string) {
 	const theirs = "is only for a DLQ that another program fills: name that in DLQ"
 	switch {
 	case cfg.ReplayTo == "":

@@ -14,10 +14,11 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/diagnose"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/perkey"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // checkSarama refuses settings that lose messages or cannot work.
-func checkSarama(ps *redeliver.Problems, cfg *sarama.Config) {
+func checkSarama(ps *check.Problems, cfg *sarama.Config) {
 	if !cfg.Consumer.Offsets.AutoCommit.Enable {
 		ps.Add("Sarama.Consumer.Offsets.AutoCommit.Enable", false, "must be true: redeliver marks settled records, and sarama commits only those")
 	}
@@ -42,7 +43,7 @@ func checkSarama(ps *redeliver.Problems, cfg *sarama.Config) {
 	}
 }
 
-func checkBroker(ps *redeliver.Problems, field, addr string) {
+func checkBroker(ps *check.Problems, field, addr string) {
 	host, port, err := net.SplitHostPort(addr)
 	if n, perr := strconv.Atoi(port); err != nil || host == "" || perr != nil || n < 1 || n > 65535 {
 		ps.Add(field, fmt.Sprintf("%q", redeliver.RedactAddress(addr)), "must be host:port; user and password belong into Sarama.Net.SASL")
@@ -168,7 +169,7 @@ func (c Config) perKey() bool {
 }
 
 // checkPerKey refuses settings that the order OrderThroughRetries does not allow.
-func (c Config) checkPerKey(ps *redeliver.Problems) {
+func (c Config) checkPerKey(ps *check.Problems) {
 	if !c.perKey() {
 		return
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commands"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
@@ -18,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
 )
@@ -52,7 +52,7 @@ type waitingTopic struct {
 // those of older policies too. Keep the client open while you use it.
 func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, error) {
 	cfg.Group = cmp.Or(cfg.Group, c.cfg.Group)
-	var ps redeliver.Problems
+	var ps check.Problems
 	kafkaname.CheckTopic(&ps, "Topic", cfg.Topic)
 	kafkaname.CheckGroup(&ps, "Group", cfg.Group)
 	c.cfg.names().Check(&ps, cfg.Topic, cfg.Group)

@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/reader"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -85,7 +86,7 @@ func WrapBatch(ctx context.Context, client sarama.Client, group sarama.ConsumerG
 }
 
 // openWrapped is Wrap with a handler in opt. ps has the problems of the call that were found.
-func openWrapped(ctx context.Context, config Config, ps redeliver.Problems, group sarama.ConsumerGroup, topics []string, opt engine.Options[*sarama.ConsumerMessage]) (*Wrapped, error) {
+func openWrapped(ctx context.Context, config Config, ps check.Problems, group sarama.ConsumerGroup, topics []string, opt engine.Options[*sarama.ConsumerMessage]) (*Wrapped, error) {
 	if group == nil {
 		ps.Add("group", "nil", "it is required: the handler pauses its partitions")
 	}
@@ -149,7 +150,7 @@ func openWrapped(ctx context.Context, config Config, ps redeliver.Problems, grou
 }
 
 // refuseBlocking refuses OrderBlocking in a group that the service has made.
-func (c Config) refuseBlocking(ps *redeliver.Problems) {
+func (c Config) refuseBlocking(ps *check.Problems) {
 	const rule = "is refused here: sarama commits at times of its own, and could undo the commit that has the attempts of a failed message. Consume keeps them"
 	if c.Policy.Order == redeliver.OrderBlocking {
 		ps.Add("Policy.Order", c.Policy.Order, rule)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -40,7 +40,7 @@ const openTimeout = 30 * time.Second
 // redeliver.ConfigError.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	cfg = cfg.withDefaults()
-	var ps redeliver.Problems
+	var ps check.Problems
 	cfg.check(&ps)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafkashare: %w", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
 	"github.com/redeliver/redeliver/observe"
@@ -116,7 +117,7 @@ func (c *Config) members() int { return min(c.Clients, c.MaxInFlight) }
 func (c *Config) pollSize() int { return (c.MaxInFlight + c.members() - 1) / c.members() }
 
 // check adds all problems that do not depend on the cluster. c has its defaults.
-func (c *Config) check(ps *redeliver.Problems) {
+func (c *Config) check(ps *check.Problems) {
 	if len(c.Brokers) == 0 {
 		ps.Add("Brokers", "empty", "it is required: host:port of at least one broker")
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 )
@@ -36,7 +36,7 @@ func Consume(ctx context.Context, config Config, topics []string, handler Handle
 }
 
 // runReaders reads topics until ctx ends, and handles their records as opt says. ps has the problems of the call.
-func (c Config) runReaders(ctx context.Context, ps redeliver.Problems, topics []string, opt engine.Options[*kgo.Record]) error {
+func (c Config) runReaders(ctx context.Context, ps check.Problems, topics []string, opt engine.Options[*kgo.Record]) error {
 	c = c.withDefaults()
 	c.check(&ps)
 	if err := ps.Err(); err != nil {
@@ -67,7 +67,7 @@ func (c Config) runReaders(ctx context.Context, ps redeliver.Problems, topics []
 }
 
 // checkCall returns the problems of a call of Consume or ConsumeBatch, except those of the configuration itself.
-func (c *Config) checkCall(topics []string, handlerMissing bool) (ps redeliver.Problems) {
+func (c *Config) checkCall(topics []string, handlerMissing bool) (ps check.Problems) {
 	if c.Marshaler != nil {
 		ps.Add("Marshaler", fmt.Sprintf("%T", c.Marshaler), "must be nil: the handler gets Kafka's own record")
 	}

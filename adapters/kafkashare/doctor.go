@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/doctor"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
@@ -41,7 +42,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		return nil, err
 	}
 	d := &examination{&doctor.Diagnosis{Origin: topic, Group: l.group}, c, l, how.WithDefaults()}
-	var ps redeliver.Problems
+	var ps check.Problems
 	if refused != nil {
 		ps = refused.Problems
 	}
@@ -60,7 +61,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 }
 
 // addSettings adds missing topics, and the problems ps of topics and of the group.
-func (d *examination) addSettings(ps redeliver.Problems) {
+func (d *examination) addSettings(ps check.Problems) {
 	for _, t := range d.layout.topics {
 		if !t.Exists && !(d.options.AnyPolicy && t.Kind == kindDelay) {
 			d.Add(doctor.SymptomMissing, t.Name, fmt.Sprintf("the %s topic does not exist: the group has never subscribed to %s with this policy, or it was deleted", t.Kind, d.Origin))

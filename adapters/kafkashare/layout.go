@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
@@ -83,7 +84,7 @@ func (l *layout) topicNames() []string {
 // inspect compares the cluster with the configuration. It returns the layout even with a redeliver.ConfigError, about
 // existing topics that would lose messages and missing ones that the client may not create.
 func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
-	var ps redeliver.Problems
+	var ps check.Problems
 	if kafkaname.CheckTopic(&ps, "topic", topic); ps != nil {
 		return nil, fmt.Errorf("kafkashare: %w", ps.Err())
 	}
@@ -131,7 +132,7 @@ func (l *layout) addTopics(partitions []kmsg.MetadataResponseTopicPartition, min
 }
 
 // checkTopics records which of our topics exist, and adds their problems.
-func (c *Client) checkTopics(ctx context.Context, ps *redeliver.Problems, l *layout) error {
+func (c *Client) checkTopics(ctx context.Context, ps *check.Problems, l *layout) error {
 	existing, _, err := c.admin.topics(ctx, l.topicNames()...)
 	if err != nil {
 		return err
@@ -155,7 +156,7 @@ func (c *Client) checkTopics(ctx context.Context, ps *redeliver.Problems, l *lay
 const missing = "missing"
 
 // checkTopic adds the problems of an existing topic of ours. The user chooses how long dead letters are kept.
-func (c *Client) checkTopic(ctx context.Context, ps *redeliver.Problems, l *layout, t *PlannedTopic) error {
+func (c *Client) checkTopic(ctx context.Context, ps *check.Problems, l *layout, t *PlannedTopic) error {
 	s, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeTopic, t.Name)
 	if err != nil {
 		return err
@@ -211,7 +212,7 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 	if _, err := c.admin.awaitLeaders(ctx, l.topicNames()...); err != nil {
 		return err
 	}
-	var ps redeliver.Problems
+	var ps check.Problems
 	for i := range l.topics { // the broker may have refused a setting, or ignored one
 		if t := &l.topics[i]; !t.Exists {
 			if err := c.checkTopic(ctx, &ps, l, t); err != nil {

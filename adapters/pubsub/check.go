@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -56,7 +57,7 @@ func Check(ctx context.Context, cfg Config) error {
 type checkRun struct {
 	cfg   *Config
 	topic string
-	ps    redeliver.Problems
+	ps    check.Problems
 }
 
 // received is a message that one of the Subscribes delivered.

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/observe"
 )
 
@@ -116,7 +117,7 @@ func (c *Config) policy(topic string) redeliver.Policy {
 
 // validate returns all problems at once. c must have its defaults.
 func (c *Config) validate() error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	if c.Publisher == nil {
 		ps.Add("Publisher", "nil", "it is required")
 	}
@@ -145,7 +146,7 @@ func (c *Config) validate() error {
 }
 
 // checkPolicy adds the problems of a policy.
-func (c *Config) checkPolicy(ps *redeliver.Problems, field string, p redeliver.Policy) {
+func (c *Config) checkPolicy(ps *check.Problems, field string, p redeliver.Policy) {
 	before := len(*ps)
 	if ps.CheckPolicy(field, p); len(*ps) > before {
 		return
@@ -170,7 +171,7 @@ func (c *Config) checkPolicy(ps *redeliver.Problems, field string, p redeliver.P
 		ps.Add(field+".Timeout", p.Timeout, fmt.Sprintf("with its immediate tries and SendTimeout (%s) makes %s and must not be above MaxUnacked, %s: %s", c.SendTimeout, busy, c.MaxUnacked, rule))
 		return
 	}
-	if lanes := 2 * c.MaxInFlight; p.Rate.On() && float64(lanes)/p.Rate.PerSecond > (c.MaxUnacked-busy).Seconds() {
+	if lanes := 2 * c.MaxInFlight; p.Rate != (redeliver.Rate{}) && float64(lanes)/p.Rate.PerSecond > (c.MaxUnacked-busy).Seconds() {
 		ps.Add(field+".Rate.PerSecond", p.Rate.PerSecond, fmt.Sprintf("must let the messages of %d lanes begin, and the last of them run for %s, within MaxUnacked, %s: they wait unacked. Raise the rate, or lower MaxInFlight", lanes, busy, c.MaxUnacked))
 	}
 	if c.MinInFlight > 0 && c.MinInFlight <= c.MaxInFlight {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
 )
@@ -39,7 +40,7 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	for i := range l.delays {
 		l.delays[i] = cfg.Names.delay(topic, cfg.Group, i+1)
 	}
-	var ps redeliver.Problems
+	var ps check.Problems
 	if slices.Contains(append(l.ownTopics(), topic), "") {
 		ps.Add("Names", `""`, "must be the name of a topic")
 	}

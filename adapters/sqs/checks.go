@@ -8,11 +8,12 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
 // check refuses settings that would cut retries short, and adds notes.
-func (l *layout) check(ps *redeliver.Problems) {
+func (l *layout) check(ps *check.Problems) {
 	l.notes, l.unchecked = nil, nil
 	for _, q := range l.queues() {
 		if q.AttributesDenied {
@@ -59,7 +60,7 @@ func (l *layout) check(ps *redeliver.Problems) {
 }
 
 // checkRetention refuses a queue that deletes messages while they wait in it.
-func (l *layout) checkRetention(ps *redeliver.Problems) {
+func (l *layout) checkRetention(ps *check.Problems) {
 	q := l.main
 	if q.Retention() == 0 {
 		return
@@ -108,7 +109,7 @@ func (l *layout) waitOfCopy() (wait time.Duration, rule string) {
 }
 
 // checkRedrive checks a queue's own RedrivePolicy.
-func (l *layout) checkRedrive(ps *redeliver.Problems, q *api.Queue) {
+func (l *layout) checkRedrive(ps *check.Problems, q *api.Queue) {
 	target, maxReceives, ok := q.RedrivePolicy()
 	if !ok {
 		if q.Kind == api.MainQueue && !q.AttributesDenied && l.dlq != nil {

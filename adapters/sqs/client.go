@@ -13,9 +13,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/awshttp"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -63,7 +63,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.AWS.Region == "" {
 		own := cfg.AWS.Copy()
 		if cfg.Endpoint == "" && own.BaseEndpoint == nil {
-			var ps redeliver.Problems
+			var ps check.Problems
 			ps.Add("AWS.Region", "empty", "it is required: set AWS_REGION, a profile with a region, or Config.AWS; or Endpoint for a server of your own")
 			return nil, fmt.Errorf("sqs: %w", ps.Err())
 		}

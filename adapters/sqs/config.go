@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/statekeys"
 	"github.com/redeliver/redeliver/observe"
 )
@@ -166,7 +167,7 @@ func (c *Config) policy(queue string) (p redeliver.Policy, field string) {
 
 // validate returns all problems at once. c must have its defaults.
 func (c *Config) validate() error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	if c.Endpoint != "" {
 		if u, err := url.Parse(c.Endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
 			ps.Add("Endpoint", redeliver.RedactAddress(c.Endpoint), "must be http://host:port or https, without a user: credentials belong into AWS")
@@ -188,7 +189,7 @@ func (c *Config) validate() error {
 	}
 	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
 	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
-	c.DLQ.Check(&ps, time.Minute, api.MaxRetention)
+	ps.Include(c.DLQ.Validate(time.Minute, api.MaxRetention))
 	if c.DLQ.Discard && c.Names.DLQ != nil {
 		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")
 	}
@@ -200,7 +201,7 @@ func (c *Config) validate() error {
 	return ps.Err()
 }
 
-func checkSeconds(ps *redeliver.Problems, field string, value, minValue, maxValue time.Duration) {
+func checkSeconds(ps *check.Problems, field string, value, minValue, maxValue time.Duration) {
 	if value < minValue || value > maxValue || value%time.Second != 0 {
 		ps.Add(field, value, fmt.Sprintf("must be whole seconds from %s to %s, or 0 for the default", minValue, maxValue))
 	}

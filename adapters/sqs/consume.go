@@ -9,7 +9,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -43,7 +43,7 @@ type Handler func(ctx context.Context, m types.Message) error
 
 // consume reads queues until ctx ends. opt has the handler. If the call itself is invalid, consume returns the
 // problems before it starts anything.
-func (c *Config) consume(ctx context.Context, ps redeliver.Problems, queues []string, opt engine.Options[*delivery]) error {
+func (c *Config) consume(ctx context.Context, ps check.Problems, queues []string, opt engine.Options[*delivery]) error {
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("sqs: %w", err)
 	}
@@ -60,7 +60,7 @@ func (c *Config) consume(ctx context.Context, ps redeliver.Problems, queues []st
 		l, err := client.provisionedLayout(ctx, queue)
 		if err == nil {
 			r := newReader(context.WithoutCancel(ctx), client, l)
-			var late redeliver.Problems // the queue's retention is known now
+			var late check.Problems // the queue's retention is known now
 			engine.CheckBatchWait(&late, opt.BatchConfig, r.sub)
 			readers, err = append(readers, r), late.Err()
 		}
@@ -78,7 +78,7 @@ func (c *Config) consume(ctx context.Context, ps redeliver.Problems, queues []st
 }
 
 // checkCall returns the problems of a call of Consume or ConsumeBatch that Open does not check.
-func (c *Config) checkCall(queues []string, handlerMissing bool) (ps redeliver.Problems) {
+func (c *Config) checkCall(queues []string, handlerMissing bool) (ps check.Problems) {
 	if c.Marshaler != nil {
 		ps.Add("Marshaler", fmt.Sprintf("%T", c.Marshaler), "must be nil: the handler gets SQS's own message")
 	}

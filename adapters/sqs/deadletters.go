@@ -11,11 +11,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/dlq"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // A lease is how long messages of a DLQ stay hidden after their receive. A crashed process blocks the next one for up
@@ -41,7 +41,7 @@ type DeadLetterConfig struct {
 // is created at the first look. Keep the client open while you use the DLQ.
 func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
 	cfg.Lease = cmp.Or(cfg.Lease, defaultLease)
-	var ps redeliver.Problems
+	var ps check.Problems
 	a := checkTopic(&ps, cfg.Topic)
 	if ps.Err() == nil {
 		c.cfg.Names.check(&ps, a.name)

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/doctor"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -43,7 +43,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 		l.longestWait, l.totalWait = 0, 0
 		d.NotChecked = append(d.NotChecked, "whether the retention is longer than the waits (the policy is not given)")
 	}
-	var ps redeliver.Problems
+	var ps check.Problems
 	l.check(&ps)
 	for _, p := range ps {
 		kind := doctor.SymptomSettings

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -31,7 +32,7 @@ type layout struct {
 
 // newLayout parses a topic and makes all checks that need no request.
 func newLayout(cfg *Config, topic string) (*layout, error) {
-	var ps redeliver.Problems
+	var ps check.Problems
 	a := checkTopic(&ps, topic)
 	if ps.Err() == nil {
 		cfg.Names.check(&ps, a.name)
@@ -67,7 +68,7 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 }
 
 // checkVisibilityLimits refuses a policy that would hold a message for longer than SQS can hide it.
-func (l *layout) checkVisibilityLimits(ps *redeliver.Problems) {
+func (l *layout) checkVisibilityLimits(ps *check.Problems) {
 	if l.policy.Timeout > maxVisibility {
 		ps.Add(l.field+".Timeout", l.policy.Timeout, fmt.Sprintf("must be at most %s: SQS hides a received message no longer than that", maxVisibility))
 	}

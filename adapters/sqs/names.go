@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
@@ -42,7 +43,7 @@ func (n Names) suspects(queue string) string {
 }
 
 // check refuses names that collide, or that SQS would refuse.
-func (n Names) check(ps *redeliver.Problems, queue string) {
+func (n Names) check(ps *check.Problems, queue string) {
 	dlq, suspects := n.dlq(queue), n.suspects(queue)
 	if n.DLQ != nil {
 		checkBeside(ps, fmt.Sprintf("Names.DLQ(%q)", queue), queue, dlq)
@@ -55,7 +56,7 @@ func (n Names) check(ps *redeliver.Problems, queue string) {
 	}
 }
 
-func checkBeside(ps *redeliver.Problems, field, queue, name string) {
+func checkBeside(ps *check.Problems, field, queue, name string) {
 	checkName(ps, field, name)
 	switch {
 	case name == queue:
@@ -66,7 +67,7 @@ func checkBeside(ps *redeliver.Problems, field, queue, name string) {
 }
 
 // checkName refuses names that SQS would refuse.
-func checkName(ps *redeliver.Problems, field, queue string) {
+func checkName(ps *check.Problems, field, queue string) {
 	stem := strings.TrimSuffix(queue, api.FIFOSuffix)
 	bad := stem == "" || len(queue) > api.MaxName
 	for _, r := range stem {
@@ -87,7 +88,7 @@ type address struct {
 }
 
 // checkTopic reads a topic, and refuses names that SQS would refuse.
-func checkTopic(ps *redeliver.Problems, topic string) address {
+func checkTopic(ps *check.Problems, topic string) address {
 	a := parseTopic(topic)
 	checkName(ps, "queue of topic "+strconv.Quote(limits.Cut(redeliver.Redact(topic), 200)), a.name)
 	return a

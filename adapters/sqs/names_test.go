@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 func TestParseTopic(t *testing.T) {
@@ -41,7 +42,7 @@ func TestSiblingNames(t *testing.T) {
 		if len(queue) < 20 && (dlq != want[0] || suspects != want[1]) {
 			t.Errorf("the names beside %s are %s and %s", queue, dlq, suspects)
 		}
-		var ps redeliver.Problems
+		var ps check.Problems
 		for _, name := range []string{queue, dlq, suspects} {
 			checkName(&ps, "name", name)
 		}

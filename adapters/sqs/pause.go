@@ -10,6 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -55,7 +56,7 @@ func (c *Client) Paused(ctx context.Context, topic string) (*redeliver.PauseMark
 }
 
 func (c *Client) existingQueue(ctx context.Context, topic string) (*api.Queue, error) {
-	var ps redeliver.Problems
+	var ps check.Problems
 	a := checkTopic(&ps, topic)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("sqs: %w", err)

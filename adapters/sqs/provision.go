@@ -9,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -20,7 +21,7 @@ func (c *Client) findQueue(ctx context.Context, a address) (*api.Queue, error) {
 
 func (c *Client) describeQueue(ctx context.Context, q *api.Queue, a address) error {
 	if a.region != "" && c.cfg.Endpoint == "" && c.cfg.AWS.Region != "" && a.region != c.cfg.AWS.Region {
-		var ps redeliver.Problems
+		var ps check.Problems
 		ps.Add("queue "+a.name, a.region, "must be in the client's region, "+c.cfg.AWS.Region)
 		return fmt.Errorf("sqs: %w", ps.Err())
 	}
@@ -52,7 +53,7 @@ func (c *Client) survey(ctx context.Context, topic string) (*layout, error) {
 	if err := c.describeQueues(ctx, l); err != nil {
 		return nil, err
 	}
-	var ps redeliver.Problems
+	var ps check.Problems
 	for _, q := range l.queues() {
 		switch {
 		case q.Exists:
@@ -82,7 +83,7 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 	if !created {
 		return nil
 	}
-	var ps redeliver.Problems
+	var ps check.Problems
 	l.check(&ps)
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("sqs: %w", err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -176,7 +177,7 @@ func (r *reader) checkAgain(ctx context.Context, known string) (problems string)
 		}
 		q.SetRetention(now[i].Retention())
 	}
-	var ps redeliver.Problems
+	var ps check.Problems
 	fresh.check(&ps)
 	err = ps.Err()
 	if err == nil {

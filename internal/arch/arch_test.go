@@ -21,6 +21,7 @@ var allowed = map[string][]string{
 	".":                   {"github.com/cenkalti/backoff/v4"},
 	"internal/limits":     {},
 	"internal/shell":      {},
+	"internal/check":      {module}, // the problems of a configuration
 	"internal/errortext":  {},
 	"internal/contextkey": {},
 	"internal/wirename":   {},
@@ -122,8 +123,9 @@ var allowed = map[string][]string{
 	"internal/engine/enginetest": {module, module + "/driver", module + "/internal/engine", module + "/observe", "github.com/ThreeDotsLabs/watermill/message"},
 }
 
-// lowest are below the root package: they import only the standard library, and every part may import them.
-var lowest = []string{module + "/internal/limits", module + "/internal/errortext", module + "/internal/contextkey", module + "/internal/wirename", module + "/internal/wait"}
+// lowest are packages that every part may import: all but internal/check are below the root package, and import only the standard
+// library.
+var lowest = []string{module + "/internal/check", module + "/internal/limits", module + "/internal/errortext", module + "/internal/contextkey", module + "/internal/wirename", module + "/internal/wait"}
 
 func TestImportsPointDownwards(t *testing.T) {
 	seen := make(map[string]bool)

@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // CheckBatchSize adds a problem to ps if a subscription with maxInFlight can never fill a batch. Size and maxInFlight have their
 // defaults.
-func CheckBatchSize(ps *redeliver.Problems, c redeliver.BatchConfig, maxInFlight int) {
+func CheckBatchSize(ps *check.Problems, c redeliver.BatchConfig, maxInFlight int) {
 	if maxInFlight > 0 && c.Size > maxInFlight {
 		ps.Add("BatchConfig.Size", c.Size, fmt.Sprintf(
 			"must not be above the subscription's MaxInFlight, %d, or no batch is ever full; raise MaxInFlight or lower Size", maxInFlight))
@@ -18,7 +19,7 @@ func CheckBatchSize(ps *redeliver.Problems, c redeliver.BatchConfig, maxInFlight
 
 // CheckBatchWait adds a problem to ps if the broker takes the messages of a subscription back before a partial batch of them has
 // run. c has its defaults.
-func CheckBatchWait(ps *redeliver.Problems, c redeliver.BatchConfig, all ...*Subscription) {
+func CheckBatchWait(ps *check.Problems, c redeliver.BatchConfig, all ...*Subscription) {
 	for _, s := range all {
 		times := time.Duration(1 + s.Policy.Immediate) // an immediate retry waits for a batch again
 		run := max(0, s.Policy.Timeout)

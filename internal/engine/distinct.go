@@ -5,7 +5,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // Places names the topics or queues of one subscription.
@@ -20,7 +20,7 @@ type Places struct {
 // subscription of the client uses, too. Else one would run the other's retries, with the wrong handler. But a service
 // may read its own DLQ. Subscriptions with the same Origin are one. adapter begins the error.
 func CheckDistinct[L interface{ Places() Places }](adapter string, l L, others iter.Seq[L]) error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	p := l.Places()
 	own := p.own()
 	for i, name := range own {

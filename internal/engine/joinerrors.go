@@ -5,12 +5,13 @@ import (
 	"fmt"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // JoinErrors joins the errors of several topics or queues, of which some may be nil. It puts the configuration problems of all of
 // them into one redeliver.ConfigError, whose text begins with the adapter's name.
 func JoinErrors(adapter string, errs []error) error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	var others []error
 	for _, err := range errs {
 		if refused, ok := errors.AsType[*redeliver.ConfigError](err); ok {

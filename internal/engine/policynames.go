@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -18,7 +19,7 @@ import (
 // exists is asked about the others; an error means that it cannot be known, and refuses nothing. kind is "topic" or
 // "queue".
 func CheckPolicyNames(kind string, policies map[string]redeliver.Policy, read []string, exists func(name string) (bool, error)) error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	for _, name := range slices.Sorted(maps.Keys(policies)) {
 		if slices.Contains(read, name) {
 			continue

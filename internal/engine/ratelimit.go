@@ -17,7 +17,7 @@ type rateLimiter struct {
 
 // newRateLimiter returns the limiter of a policy, or nil if it has no Rate.
 func newRateLimiter(r redeliver.Rate) *rateLimiter {
-	if !r.On() {
+	if r == (redeliver.Rate{}) {
 		return nil
 	}
 	return &rateLimiter{limiter: xrate.NewLimiter(xrate.Limit(r.PerSecond), r.Burst)}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/contextkey"
 )
 
@@ -71,7 +72,7 @@ func CheckReceiver(ctx context.Context, p redeliver.Policy) error {
 	if ctx.Value(contextkey.Receiver{}) == nil || p.Order != redeliver.OrderBlocking {
 		return nil
 	}
-	var ps redeliver.Problems
+	var ps check.Problems
 	ps.Add("Policy.Order", p.Order, "is refused for a middleware.Receiver: when the invisible time of a message is over, its work may go on, so it cannot keep its place. Use a handler, or another order")
 	return ps.Err()
 }

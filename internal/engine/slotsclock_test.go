@@ -43,11 +43,11 @@ func TestEveryWaitHasAnAlarm(t *testing.T) {
 		switch {
 		case name == "pause":
 			s.guard.Pause(time.Hour, nil, 0)
-		case policy.Outage.On():
+		case !policy.Outage.Off:
 			for key := range uint64(2) {
 				s.guard.CountFailure(&guard.Failure{Key: key}, 0)
 			}
-		case policy.DeadLetterRate.On():
+		case policy.DeadLetterRate != (redeliver.DeadLetterRate{}):
 			for range 2 {
 				s.guard.DeadLettered(false, 0)
 			}

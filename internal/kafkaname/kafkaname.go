@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/shell"
 )
@@ -88,7 +88,7 @@ func UnescapeGroup(name string) string {
 func isHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' }
 
 // CheckTopic refuses names that Kafka would refuse.
-func CheckTopic(ps *redeliver.Problems, field, topic string) {
+func CheckTopic(ps *check.Problems, field, topic string) {
 	switch {
 	case topic == "" || topic == "." || topic == "..":
 		ps.Add(field, fmt.Sprintf("%q", topic), "must be the name of a topic")
@@ -102,7 +102,7 @@ func CheckTopic(ps *redeliver.Problems, field, topic string) {
 }
 
 // CheckTopics refuses a list of topics that is empty, names one twice, or has a name that Kafka would refuse.
-func CheckTopics(ps *redeliver.Problems, topics []string) {
+func CheckTopics(ps *check.Problems, topics []string) {
 	if len(topics) == 0 {
 		ps.Add("topics", "empty", "it is required: at least one topic")
 	}
@@ -116,7 +116,7 @@ func CheckTopics(ps *redeliver.Problems, topics []string) {
 }
 
 // CheckGroup refuses group ids that Kafka would refuse.
-func CheckGroup(ps *redeliver.Problems, field, group string) {
+func CheckGroup(ps *check.Problems, field, group string) {
 	switch {
 	case group == "":
 		ps.Add(field, `""`, "it is required: a retry comes back to the group that failed it")

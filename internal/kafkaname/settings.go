@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 const (
@@ -95,7 +95,7 @@ func SettingsText(settings map[string]string) string {
 }
 
 // Refuse adds the problem of a setting, with the command that sets it to value.
-func Refuse(ps *redeliver.Problems, topic, setting, have, rule, value string) {
+func Refuse(ps *check.Problems, topic, setting, have, rule, value string) {
 	ps.Add("topic "+topic+" "+setting, have, fmt.Sprintf(
 		"%s. To set it: kafka-configs.sh --alter --entity-type topics --entity-name %s --add-config %s=%s", rule, topic, setting, value))
 }
@@ -103,7 +103,7 @@ func Refuse(ps *redeliver.Problems, topic, setting, have, rule, value string) {
 // CheckSettings adds the problems of the settings have of an existing topic of ours, except its retention time. asked are
 // those with which it would be created. waits reports whether messages wait on it and come back. needed is the size of
 // the largest batch that it must take.
-func CheckSettings(ps *redeliver.Problems, topic, origin string, waits bool, asked, have map[string]string, needed int) {
+func CheckSettings(ps *check.Problems, topic, origin string, waits bool, asked, have map[string]string, needed int) {
 	no := func(setting, rule, value string) { Refuse(ps, topic, setting, have[setting], rule, value) }
 	if have["cleanup.policy"] != "delete" {
 		no("cleanup.policy", "must be delete: compaction would remove waiting messages", "delete")
@@ -130,7 +130,7 @@ func CheckSettings(ps *redeliver.Problems, topic, origin string, waits bool, ask
 
 // CheckCompacted adds the problems of the settings have of an existing control topic or DLQ state. timed says that the
 // broker's clock must time its records.
-func CheckCompacted(ps *redeliver.Problems, topic string, timed bool, have map[string]string) {
+func CheckCompacted(ps *check.Problems, topic string, timed bool, have map[string]string) {
 	if policy := have["cleanup.policy"]; policy != "compact" {
 		Refuse(ps, topic, "cleanup.policy", policy, "must be compact, or commands and pauses would be forgotten, and settled messages would be replayed again", "compact")
 	}

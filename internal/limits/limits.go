@@ -4,6 +4,7 @@ package limits
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -106,4 +107,19 @@ func ShortDuration(d time.Duration) string {
 		s = strings.TrimSuffix(s, "0m")
 	}
 	return s
+}
+
+// RangeRule returns the rule that value breaks because it is not from minValue to maxValue, or "". A maxValue of 0 means no bound. The
+// rule says that 0 means the default, so the caller must have replaced a 0 by the default.
+func RangeRule[T int | time.Duration](value, minValue, maxValue T) string {
+	switch {
+	case value >= minValue && (maxValue == 0 || value <= maxValue):
+		return ""
+	case maxValue != 0:
+		return fmt.Sprintf("must be from %v to %v, or 0 for the default", minValue, maxValue)
+	case minValue > 0:
+		return fmt.Sprintf("must be at least %v, or 0 for the default", minValue)
+	default:
+		return "must not be negative; 0 for the default"
+	}
 }

@@ -7,7 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // minKey is the length of the shortest key: half of the output of SHA-256.
@@ -47,7 +47,7 @@ func sign(key []byte, state string, body []byte) string {
 }
 
 // Check adds the problems of the keys of Config.StateKeys. No error contains a key.
-func (k Keys) Check(ps *redeliver.Problems) {
+func (k Keys) Check(ps *check.Problems) {
 	for i, key := range k {
 		if len(key) < minKey {
 			ps.Add(fmt.Sprintf("StateKeys[%d]", i), fmt.Sprintf("%d bytes", len(key)), fmt.Sprintf("must have at least %d random bytes", minKey))

@@ -21,7 +21,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/middleware"
 )
 
@@ -46,7 +46,7 @@ var _ middleware.DedupStore = (*Store)(nil)
 // [redeliver.ConfigError].
 func New(client redis.Cmdable, cfg Config) (*Store, error) {
 	if client == nil {
-		var ps redeliver.Problems
+		var ps check.Problems
 		ps.Add("client", "nil", "it is required")
 		return nil, fmt.Errorf("redisdedup: %w", ps.Err())
 	}

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -56,7 +57,7 @@ var tableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-
 // New returns an inbox in a database that the caller keeps and closes. It does not connect. A nil db and an invalid
 // name are a [redeliver.ConfigError].
 func New(db *sql.DB, cfg Config) (*Inbox, error) {
-	var ps redeliver.Problems
+	var ps check.Problems
 	if db == nil {
 		ps.Add("db", "nil", "it is required")
 	}

@@ -38,11 +38,11 @@ func (c *Changes) Addf(change redeliver.Change, err error, format string, args .
 // Init prepares the guard for a policy.
 func (g *Guard) Init(policy *redeliver.Policy) {
 	p := policy.WithDefaults()
-	if p.Outage.On() {
+	if !p.Outage.Off {
 		g.outage = newOutage(p.Outage, p.Order == redeliver.OrderBlocking, &g.Changes)
 		g.breakers = append(g.breakers, &g.outage.breaker)
 	}
-	if p.DeadLetterRate.On() {
+	if p.DeadLetterRate != (redeliver.DeadLetterRate{}) {
 		g.flood = newFlood(p.DeadLetterRate, &g.Changes)
 		g.breakers = append(g.breakers, &g.flood.breaker)
 	}

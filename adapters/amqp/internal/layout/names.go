@@ -9,8 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
@@ -64,7 +64,7 @@ func (n Names) Level(queue, name string) (time.Duration, bool) {
 }
 
 // Check refuses names that collide, or that RabbitMQ would refuse.
-func (n Names) Check(ps *redeliver.Problems, queue string) {
+func (n Names) Check(ps *check.Problems, queue string) {
 	if n.Retry != nil {
 		retry := n.RetryOf(queue)
 		CheckQueue(ps, fmt.Sprintf("Names.Retry(%q)", queue), retry)
@@ -95,7 +95,7 @@ func base(queue string) string {
 }
 
 // CheckQueue refuses names that RabbitMQ would refuse.
-func CheckQueue(ps *redeliver.Problems, field, queue string) {
+func CheckQueue(ps *check.Problems, field, queue string) {
 	switch {
 	case queue == "":
 		ps.Add(field, `""`, "must be the name of a queue: the broker deletes a queue that it names itself with its connection, and then nobody reads its retries")

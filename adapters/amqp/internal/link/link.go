@@ -21,6 +21,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -147,7 +148,7 @@ func (l *Link) dial(ctx context.Context, url string) (*amqp091.Connection, error
 
 // checkFrame refuses the frame size that client and broker have agreed on if no message could wait; 0 is no limit.
 func checkFrame(size int) error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	if size > 0 && size < wire.MinFrame {
 		ps.Add("the frame size", size, fmt.Sprintf(
 			"must be at least %d bytes, so that the headers of a waiting message fit into a frame: raise frame_max in rabbitmq.conf, and AMQP.FrameSize if the client sets it", wire.MinFrame))

@@ -4,9 +4,9 @@ import (
 	"context"
 	"reflect"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // Origin is what the latest check found out about the queue of a subscription. Its owner may delete the queue and declare
@@ -42,7 +42,7 @@ func (b *Broker) checkAgain(ctx context.Context, l *layout.Layout, o *Origin, wh
 	d := b.Declarer(ctx)
 	defer d.Close()
 	s := &Survey{broker: b, layout: l}
-	var ps redeliver.Problems
+	var ps check.Problems
 	if exists := d.Exists(&ps, l.Queue); !exists || ps != nil {
 		return d.Result(ps)
 	}

@@ -11,15 +11,15 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // Declare makes sure that every queue, exchange and binding exists. It returns all problems in one error.
 func (d *Declarer) Declare(l *layout.Layout) error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	for _, q := range l.Queues {
 		if create := !d.noProvisioning; create || q.Kind != layout.PauseQueue { // it may be missing: nothing is paused then
 			d.DeclareQueue(&ps, q, create)
@@ -38,7 +38,7 @@ func (d *Declarer) Declare(l *layout.Layout) error {
 }
 
 // Result returns the error of the connection, or the problems in one error.
-func (d *Declarer) Result(ps redeliver.Problems) error {
+func (d *Declarer) Result(ps check.Problems) error {
 	if d.err != nil {
 		return d.err
 	}
@@ -46,7 +46,7 @@ func (d *Declarer) Result(ps redeliver.Problems) error {
 }
 
 // Refusal returns the problems and the missing rights in one error.
-func (d *Declarer) Refusal(ps redeliver.Problems) error {
+func (d *Declarer) Refusal(ps check.Problems) error {
 	d.rights.addProblems(&ps)
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("amqp: %w", err)
@@ -142,7 +142,7 @@ func (d *Declarer) runRetrying(what func(*amqp091.Channel) error, again backoff.
 func (d *Declarer) Err() error { return d.err }
 
 // Exists reports whether a queue exists.
-func (d *Declarer) Exists(ps *redeliver.Problems, name string) bool {
+func (d *Declarer) Exists(ps *check.Problems, name string) bool {
 	refused := d.run(func(ch *amqp091.Channel) error {
 		_, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
 		return err
@@ -165,7 +165,7 @@ func (d *Declarer) Exists(ps *redeliver.Problems, name string) bool {
 }
 
 // DeclareQueue declares a queue, or only checks that it exists if create is false.
-func (d *Declarer) DeclareQueue(ps *redeliver.Problems, q layout.Queue, create bool) {
+func (d *Declarer) DeclareQueue(ps *check.Problems, q layout.Queue, create bool) {
 	if !create {
 		if !d.Exists(ps, q.Name) {
 			addMissing(ps, d, q)
@@ -223,13 +223,13 @@ func remedyOf(q layout.Queue, refused *amqp091.Error) string {
 	}
 }
 
-func addMissing(ps *redeliver.Problems, d *Declarer, q layout.Queue) {
+func addMissing(ps *check.Problems, d *Declarer, q layout.Queue) {
 	if d.err == nil {
 		ps.Add("queue "+q.Name, "missing", "must exist: NoProvisioning is set. Declare it durable with the arguments "+wire.ArgsText(q.Args))
 	}
 }
 
-func addMissingOrigin(ps *redeliver.Problems, d *Declarer, l *layout.Layout) {
+func addMissingOrigin(ps *check.Problems, d *Declarer, l *layout.Layout) {
 	if d.err == nil {
 		ps.Add("queue "+l.Queue, "missing", "must exist: Topology.Existing is set. Declare it, or use another Topology")
 	}
@@ -296,7 +296,7 @@ func (d *Declarer) checkBinding(l *layout.Layout, queueThere bool) {
 }
 
 // bind declares the exchange of a subscription and binds its queue to it.
-func (d *Declarer) bind(ps *redeliver.Problems, l *layout.Layout) {
+func (d *Declarer) bind(ps *check.Problems, l *layout.Layout) {
 	b := &l.Binding
 	if !d.DeclareExchange(ps, b.Exchange, b.Kind) {
 		return
@@ -312,7 +312,7 @@ func (d *Declarer) bind(ps *redeliver.Problems, l *layout.Layout) {
 }
 
 // DeclareExchange declares an exchange. An existing one is used whatever its flags.
-func (d *Declarer) DeclareExchange(ps *redeliver.Problems, name, kind string) bool {
+func (d *Declarer) DeclareExchange(ps *check.Problems, name, kind string) bool {
 	refused := d.findExchange(name, kind)
 	if isNotFound(refused) {
 		refused = d.run(func(ch *amqp091.Channel) error { return ch.ExchangeDeclare(name, kind, true, false, false, false, nil) })

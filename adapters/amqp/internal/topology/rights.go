@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // redeliver checks its rights with requests that cannot succeed. RabbitMQ checks the rights first, whether or not the
@@ -48,7 +49,7 @@ func (n *denial) add(what string, refused *amqp091.Error) {
 }
 
 // addProblems adds one problem for each right, because an administrator changes each pattern in one place.
-func (r *missingRights) addProblems(ps *redeliver.Problems) {
+func (r *missingRights) addProblems(ps *check.Problems) {
 	for _, queue := range r.exclusive.targets {
 		ps.Add("queue "+queue, "in exclusive use", "must not be read exclusively by another consumer: end that one; the broker says: "+r.exclusive.reason)
 	}
@@ -163,7 +164,7 @@ func isInequivalent(refused *amqp091.Error, flag string) bool {
 	return refused != nil && refused.Code == amqp091.PreconditionFailed && strings.Contains(refused.Reason, "inequivalent arg '"+flag+"'")
 }
 
-func addType(ps *redeliver.Problems, queue, kind string) {
+func addType(ps *check.Problems, queue, kind string) {
 	ps.Add("queue "+queue, kind, "must be a quorum or a classic queue")
 }
 

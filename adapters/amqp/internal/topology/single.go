@@ -11,6 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // A queue with a single active consumer delivers to one of its consumers. When the channel of that one ends, the next
@@ -133,7 +134,7 @@ func withOtherArguments(q layout.Queue, refused *amqp091.Error) (layout.Queue, b
 }
 
 // addNotSingleActive adds the problem of a queue that several consumers read at once.
-func addNotSingleActive(ps *redeliver.Problems, queue string, p redeliver.Policy) {
+func addNotSingleActive(ps *check.Problems, queue string, p redeliver.Policy) {
 	ps.Add("queue "+queue, "without a single active consumer", fmt.Sprintf(
 		"must have the argument %s=true where the Order is %s: otherwise several consumers get its messages at once. An argument cannot be changed: "+
 			"let the queue run empty, which the order OrderFirstAttempts reads without the argument, delete it, and declare it again with the argument, which redeliver does unless Topology.Existing is set",

@@ -11,10 +11,10 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // Broker gives checks access to a broker.
@@ -44,7 +44,7 @@ type Survey struct {
 	originKnown bool // the API described the origin
 	Queues      map[string]management.QueueInfo
 	refused     map[string]bool // redeliver's queues whose arguments differ
-	Problems    redeliver.Problems
+	Problems    check.Problems
 	Notes       []string
 	// Unchecked lists what was not checked, and why.
 	Unchecked []string

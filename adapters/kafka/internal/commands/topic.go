@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
@@ -124,7 +125,7 @@ func (t *Topic) prepareLocked(timed bool) error {
 	if err != nil {
 		return err
 	}
-	var ps redeliver.Problems
+	var ps check.Problems
 	if n := len(partitions); n != 1 {
 		ps.Add("topic "+t.Name+" partitions", n, "must be 1: everybody must read it in the same order")
 	}

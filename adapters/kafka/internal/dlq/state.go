@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
@@ -68,7 +69,7 @@ func (q *Queue) checkState(partitions int) error {
 	if err != nil {
 		return err
 	}
-	var ps redeliver.Problems
+	var ps check.Problems
 	if partitions != 1 {
 		ps.Add("topic "+q.state.Topic+" partitions", partitions, "must be 1: everybody must read it in the same order")
 	}

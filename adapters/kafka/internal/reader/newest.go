@@ -8,10 +8,10 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // beginning is what a group has committed on its topics.
@@ -102,7 +102,7 @@ func CheckNewest(a cluster.Admin, l *topology.Layout) error {
 	if skipped == 0 {
 		return nil
 	}
-	var ps redeliver.Problems
+	var ps check.Problems
 	ps.Add("Sarama.Consumer.Offsets.Initial", "OffsetNewest, sarama's default", fmt.Sprintf(
 		"group %s has no offset for %d records of topic %s and would skip them: set it to sarama.OffsetOldest to handle them, or set Config.SkipExisting to skip them",
 		l.Group, skipped, l.Origin))

@@ -20,6 +20,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/wirename"
@@ -60,7 +61,7 @@ type Layout struct {
 	MaxWait time.Duration
 	// Warnings are problems of levels of older policies, and Unfit are problems of rungs. They do not refuse a start,
 	// because nothing is written there.
-	Warnings, Unfit redeliver.Problems
+	Warnings, Unfit check.Problems
 	// Wishes describe wished settings that existing topics do not have. They refuse nothing.
 	Wishes []string
 	// writable has the levels that this process writes to, see rungs.go.
@@ -212,7 +213,7 @@ func (l *Layout) neededRetention() time.Duration {
 // check refuses existing topics that cannot hold the policy. settings has the settings of the existing topics. check
 // also sets MaxWait.
 func (l *Layout) check(cfg Config, settings map[string]map[string]string) error {
-	var ps redeliver.Problems
+	var ps check.Problems
 	l.Warnings, l.Unfit, l.Wishes = nil, nil, nil
 	if n := l.partitionCount(); n > cfg.MaxPartitions {
 		fewer := "RetryPartitions or Policy.MaxLevels"
@@ -258,7 +259,7 @@ func (l *Layout) check(cfg Config, settings map[string]map[string]string) error 
 }
 
 // checkSettings adds the problems of an existing topic's settings s to found.
-func (l *Layout) checkSettings(cfg Config, t Topic, s map[string]string, found *redeliver.Problems) {
+func (l *Layout) checkSettings(cfg Config, t Topic, s map[string]string, found *check.Problems) {
 	kafkaname.CheckSettings(found, t.Name, l.Origin, t.Waits(), t.Settings, s, l.batchBytes(cfg))
 	refuse := func(rule, value string) {
 		kafkaname.Refuse(found, t.Name, "retention.ms", s["retention.ms"], rule, value)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
@@ -53,7 +53,7 @@ func (n Names) Level(topic, group, name string) (time.Duration, bool) {
 
 // Check refuses names that Kafka would refuse, and names that would mix up topics: a retry topic that is also the DLQ
 // would retry dead letters forever.
-func (n Names) Check(ps *redeliver.Problems, topic, group string) {
+func (n Names) Check(ps *check.Problems, topic, group string) {
 	retry, dead := n.RetryTopic(topic, group), n.DLQTopic(topic, group)
 	if n.Retry != nil {
 		field := fmt.Sprintf("Names.Retry(%q, %q)", topic, group)

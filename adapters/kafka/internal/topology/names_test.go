@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 func TestNamesThatMixUpTopicsAreRefused(t *testing.T) {
@@ -20,7 +20,7 @@ func TestNamesThatMixUpTopicsAreRefused(t *testing.T) {
 		`Names.DLQ("orders", "billing") is "": must be the name of a topic`:                                                   {DLQ: is("")},
 		`Names.Retry("orders", "billing") is 240: must be at most 223 bytes long`:                                             {Retry: is(strings.Repeat("a", 240))},
 	} {
-		var ps redeliver.Problems
+		var ps check.Problems
 		n.Check(&ps, "orders", "billing")
 		if got := fmt.Sprint(ps.Err()); (ps.Err() == nil) != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%s\nwant %s", got, want)

@@ -12,6 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 )
 
@@ -23,7 +24,7 @@ type Provisioner struct {
 
 // Layout lists the topics of the cluster and returns the layout of a subscription.
 func (p *Provisioner) Layout(topic, group string, policy redeliver.Policy) (*Layout, error) {
-	var ps redeliver.Problems
+	var ps check.Problems
 	kafkaname.CheckTopic(&ps, "topic", topic)
 	kafkaname.CheckGroup(&ps, "Group", group)
 	p.Config.Names.Check(&ps, topic, group)
@@ -167,7 +168,7 @@ func (p *Provisioner) CreateCompanion(name string, k Kind, of *sarama.TopicMetad
 }
 
 // CheckCompanions returns the problems of the existing companions of a DLQ and a group, and their unmet wishes.
-func (p *Provisioner) CheckCompanions(l *Layout) (problems redeliver.Problems, wishes []string, err error) {
+func (p *Provisioner) CheckCompanions(l *Layout) (problems check.Problems, wishes []string, err error) {
 	var there []Topic
 	var names []string
 	for _, t := range []Topic{l.State, l.Control} {

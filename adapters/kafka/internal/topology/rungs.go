@@ -9,6 +9,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
+	"github.com/redeliver/redeliver/internal/check"
 )
 
 // Rungs are the levels above the longest wait that the policy plans: 15s, 1m, 10m and 1h. Only handlers and publishers
@@ -84,7 +85,7 @@ func (k *Keeper) FindRungs() {
 }
 
 // problemsOf returns the problems of an existing topic's settings.
-func (k *Keeper) problemsOf(t Topic) (problems redeliver.Problems, err error) {
+func (k *Keeper) problemsOf(t Topic) (problems check.Problems, err error) {
 	settings, err := k.provisioner.Admin.Settings(t.Name)
 	if err == nil {
 		k.layout.checkSettings(k.provisioner.Config, t, settings[t.Name], &problems)

@@ -12,11 +12,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -183,7 +183,7 @@ func (q *Queue) provisionState(ctx context.Context, create bool) (isNew bool, er
 	}
 	attributes := StateAttributes(q.DLQ.Attributes)
 	if q.NoProvisioning {
-		var ps redeliver.Problems
+		var ps check.Problems
 		ps.Add("queue "+q.state.Name, "missing", "must exist: NoProvisioning is set. Create it with the attributes "+api.AttributesText(attributes))
 		return false, fmt.Errorf("sqs: %w", ps.Err())
 	}

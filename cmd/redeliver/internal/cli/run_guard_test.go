@@ -23,14 +23,14 @@ func TestRunGuards(t *testing.T) {
 		g.setFields(&p)
 		return p
 	}
-	if p := read("--outage=false"); p.Outage.On() {
+	if p := read("--outage=false"); !p.Outage.Off {
 		t.Errorf("--outage=false is %+v", p.Outage)
 	}
-	if p := read(); !p.Outage.On() || p.DeadLetterRate.On() || p.Rate.On() {
+	if p := read(); p.Outage.Off || p.DeadLetterRate != (redeliver.DeadLetterRate{}) || p.Rate != (redeliver.Rate{}) {
 		t.Errorf("no caller asked for %+v", p)
 	}
 	p := read("--dead-letter-rate", "50")
-	if !p.Outage.On() || p.DeadLetterRate.Max != 50 || p.Validate("Policy") != nil {
+	if p.Outage.Off || p.DeadLetterRate.Max != 50 || p.Validate("Policy") != nil {
 		t.Errorf("%+v: %v", p, p.Validate("Policy"))
 	}
 	p = read("--rate-limit", "2.5", "--burst", "4")
