@@ -150,14 +150,15 @@ type message struct {
 // run is one run of the handler.
 type run struct {
 	*process
-	name    string // of the process
-	attempt int
-	begin   int64
-	due     int64
-	end     int64 // 0 if it has none: its process died
-	outcome string
-	vain    bool // in a batch with an earlier message of its key that failed; its answer did not count
-	shared  bool // in a batch that failed as a whole; the message ran once more alone
+	name     string // of the process
+	attempt  int
+	begin    int64
+	due      int64
+	end      int64 // 0 if it has none: its process died
+	outcome  string
+	returned int64 // when its message was returned to the broker while the handler ran; 0 if it was not
+	vain     bool  // in a batch with an earlier message of its key that failed; its answer did not count
+	shared   bool  // in a batch that failed as a whole; the message ran once more alone
 }
 
 // fault is a word that was carried out. to is 0 while it lasts.
@@ -291,6 +292,7 @@ func (c *checker) readUncounted(l history.Line) {
 	vain, shared := strings.Contains(l.Reason, ranInVain), strings.Contains(l.Reason, failedAll)
 	m := c.named[messageKey{c.groups[l.Load], l.Name}]
 	if !vain && !shared {
+		m.markReturned(l)
 		return
 	}
 	if m != nil {
@@ -302,6 +304,18 @@ func (c *checker) readUncounted(l history.Line) {
 		}
 	}
 	c.uncountedRuns[uncountedRun{l.Process, l.Name, l.Attempt + 1}] = l
+}
+
+// markReturned marks the run of a message that its process returns to the broker.
+func (m *message) markReturned(l history.Line) {
+	if m == nil {
+		return
+	}
+	for _, r := range m.runs {
+		if r.name == l.Process && r.attempt == l.Attempt+1 && r.end == 0 {
+			r.returned = l.At
+		}
+	}
 }
 
 func (r *run) mark(vain, shared bool) {

@@ -131,6 +131,22 @@ func TestTheCheckerFinds(t *testing.T) {
 	denied := func(b *builder) *builder {
 		return b.at(75, history.Line{Kind: history.Event, Process: "billing-0.1", What: Denied, Name: "Produce", Offset: 9, Due: 1_000*second + 10*second})
 	}
+	// A handler that hangs, and whose message is returned while its process drains.
+	returned := func(b *builder, at float64) *builder {
+		b.world.Services[0].Versions[0].MaxRetries = 0
+		b.without(func(l history.Line) bool {
+			return l.ID == "once" || l.ID == "bad" || l.Kind == history.Begin || l.Kind == history.End
+		})
+		b.begin(2, "good", 1).at(at, history.Line{Kind: history.Event, Process: "billing-0.1", Load: "billing", What: "Abandoned", Name: "name good"})
+		return b.end(30, "good", 1, plan.Hang).begin(40, "good", 1).end(40.1, "good", 1, plan.OK)
+	}
+	inVain := func(b *builder) *builder {
+		for _, at := range []float64{3.5, 3.7} {
+			b.begin(at, "bad", 1).end(at+0.1, "bad", 1, plan.OK)
+			b.at(at+0.1, history.Line{Kind: history.Event, Process: "billing-0.1", Load: "billing", What: "Abandoned", Name: "name bad", Reason: ranInVain})
+		}
+		return b
+	}
 	restarted := func(b *builder) *builder {
 		return inAnotherProcess(b.begin(20, "once", 1).end(20.1, "once", 1, plan.Fail), 20)
 	}
@@ -282,6 +298,19 @@ func TestTheCheckerFinds(t *testing.T) {
 			b.world.Services[0].Versions[0].Order = plan.OrderBlocking
 			return restarted(b)
 		}, "again once"},
+		"nor after a pause, in which a process returns its messages": {func(b *builder) *builder {
+			b.world.Bounds.ForgetsAttempts = true
+			b.begin(20, "once", 1).end(20.1, "once", 1, plan.Fail)
+			b.at(10, history.Line{Kind: history.Event, Load: "billing", What: "done: " + plan.PauseGroup, Target: "orders"})
+			return b.at(15, history.Line{Kind: history.Healed, What: plan.PauseGroup, Target: "billing"})
+		}, ""},
+		"a handler that hung before the end of the time to drain":     {func(b *builder) *builder { return returned(b, 7.5) }, ""},
+		"not if its timeout had counted":                              {func(b *builder) *builder { return returned(b, 8.5) }, "again good"},
+		"more answers that do not count than earlier messages failed": {inVain, "again bad"},
+		"not if an earlier one failed whose place is not known": {func(b *builder) *builder {
+			inVain(b).at(1, history.Line{Kind: history.Write, ID: "once", Load: "orders", Sum: 7})
+			return b.begin(2.5, "once", 1).end(2.6, "once", 1, plan.Fail)
+		}, ""},
 		"also a success": {func(b *builder) *builder {
 			b.world.Bounds.ForgetsAttempts = true
 			return inAnotherProcess(again(b), 20)

@@ -52,8 +52,10 @@ const grace = time.Second
 
 // counts reports whether a run ended with an answer that settles it or plans the next attempt.
 func (r *run) counts() bool {
-	if r.outcome == string(plan.Hang) && r.stopped != 0 && r.stopped < r.begin+int64(r.version.Timeout+grace) {
-		return false // its process stopped first
+	for _, end := range []int64{r.stopped, r.returned} {
+		if r.outcome == string(plan.Hang) && end != 0 && end < r.begin+int64(r.version.Timeout+grace) {
+			return false // its process stopped first, or had no more time to drain
+		}
 	}
 	return r.end != 0 && r.outcome != history.Cut && r.outcome != string(plan.Postpone) && r.outcome != string(plan.Pause)
 }
@@ -184,8 +186,10 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 			touched++
 		case r.version.Order == plan.OrderBlocking && attempt <= r.version.MaxRetries && c.countsInMemory(r.name):
 			explained++ // in another process they begin again
-		case c.world.Bounds.ForgetsAttempts && m.retries(r) && slices.ContainsFunc(runs[i+1:], func(other *run) bool { return other.name != r.name }):
-			explained++ // in another process they begin again
+		case c.world.Bounds.ForgetsAttempts && m.retries(r) && slices.ContainsFunc(runs[i+1:], func(other *run) bool {
+			return other.name != r.name || c.wasPaused(m, r.end, other.begin)
+		}):
+			explained++ // in another process they begin again, or after a pause, in which the process returns its messages
 		case attempt <= r.version.Immediate && i < len(runs)-1 && (runs[i+1].name != r.name || c.touched(m.key.service, r.name, r.end, runs[i+1].begin) || m.cutBetween(r.end, runs[i+1].begin)):
 			explained++ // so it is with retries that run immediately
 		}
@@ -200,6 +204,13 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 			attempt, len(runs), explained, touched, c.describe(m))
 		return extra
 	}
+}
+
+// wasPaused reports whether an operator's pause of a message's topic lasted between two moments.
+func (c *checker) wasPaused(m *message, from, to int64) bool {
+	return slices.ContainsFunc(c.pauses, func(p pause) bool {
+		return c.groups[p.group] == m.key.service && p.topic == m.plan.Topic && p.from <= to && (p.to == 0 || p.to >= from)
+	})
 }
 
 // countsInMemory reports whether a process has reported that commits do not have the attempts of messages.

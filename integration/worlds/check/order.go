@@ -39,14 +39,19 @@ func (c *checker) weakest(service int) string {
 // requires. No fault excuses it: a new owner runs unsettled messages again before later ones.
 func (c *checker) checkOrder() {
 	all := make(map[sequence][]*message)
+	unplaced := make(map[sequence]int) // the failures of a key's messages whose places are not known, in any log
 	for k, m := range c.messages {
 		order := c.weakest(k.service)
-		if order == plan.OrderNone || m.written == 0 || m.writes > 1 || m.plan.Delay > 0 {
+		if order == plan.OrderNone {
 			continue
 		}
 		q := sequence{k.service, m.plan.Topic, c.log(m.original), m.partition, m.plan.Key}
 		if order == plan.OrderBlocking {
 			q.key = ""
+		}
+		if m.written == 0 || m.writes > 1 || m.plan.Delay > 0 {
+			unplaced[q.ofKey()] += m.failedRuns()
+			continue
 		}
 		all[q] = append(all[q], m)
 	}
@@ -55,7 +60,7 @@ func (c *checker) checkOrder() {
 	}) {
 		line := all[q]
 		slices.SortFunc(line, func(a, b *message) int { return cmp.Compare(a.offset, b.offset) })
-		failures := 0 // runs of the messages so far that failed, or that nobody knows the end of
+		failures := unplaced[q.ofKey()] // runs of the messages so far that failed, or that nobody knows the end of
 		for i, m := range line {
 			if i > 0 {
 				c.checkPair(c.weakest(q.service), line[i-1], m)
@@ -69,13 +74,22 @@ func (c *checker) checkOrder() {
 			if vain > failures {
 				c.violatef(history.Again, m.key.id, "%d answers did not count, although earlier messages of its key failed only %d times: %s", vain, failures, c.describe(m))
 			}
-			for _, r := range m.runs {
-				if r.outcome != history.OK && !r.vain {
-					failures++
-				}
-			}
+			failures += m.failedRuns()
 		}
 	}
+}
+
+// ofKey returns the scope of a key in all logs and partitions of its topic.
+func (q sequence) ofKey() sequence { return sequence{service: q.service, topic: q.topic, key: q.key} }
+
+// failedRuns counts the runs that failed, or that nobody knows the end of.
+func (m *message) failedRuns() (n int) {
+	for _, r := range m.runs {
+		if r.outcome != history.OK && !r.vain {
+			n++
+		}
+	}
+	return n
 }
 
 // through returns when a message has got so far that the next one of its key may begin.

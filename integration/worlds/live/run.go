@@ -74,7 +74,7 @@ type runner struct {
 	ended     map[end]bool
 	deleted   map[string]bool // messages of which a word has deleted a copy
 	reset     bool            // messages that have ended may run again: a group's offsets were deleted or set, or a DLQ was replayed
-	moved     time.Time       // when the last handler began, or the last event came
+	moved     time.Time       // when the last handler began, the last event came, or a program last ended that must not end
 	slots     map[slot]*Process
 	locks     map[slot]*sync.Mutex
 	version   map[int]int
@@ -225,6 +225,7 @@ func (r *runner) startProcess(at slot) {
 			}
 			// A supervisor starts a program again that has ended.
 			r.add(history.Line{Kind: history.Event, Process: p.Name, Load: s.Group, What: "ended", Reason: fmt.Sprint(err)})
+			r.setMoved()
 			select {
 			case <-time.After(wait):
 			case <-ctx.Done():

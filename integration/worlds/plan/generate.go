@@ -57,10 +57,11 @@ func Generate(seed uint64, v Vocabulary) World {
 		w.Services = append(w.Services, g.service("mail", w.Topics[:1]))
 	}
 	w.Messages = g.messages(w)
-	if slices.ContainsFunc(w.Messages, losesPlace) {
-		for _, s := range w.Services { // such a message is one head more
+	if heads := countLosing(w.Messages); heads > 0 { // each is one head more
+		for _, s := range w.Services {
+			few := heads == 1 && w.Topics[0].Partitions == 1 && len(s.Topics) == 1
 			for i := range s.Versions {
-				s.Versions[i].Outage = s.Versions[i].Outage && (s.Versions[i].Order != OrderBlocking || w.Topics[0].Partitions == 1 && len(s.Topics) == 1)
+				s.Versions[i].Outage = s.Versions[i].Outage && (s.Versions[i].Order != OrderBlocking || few)
 			}
 		}
 	}
@@ -118,12 +119,18 @@ func (g *generator) service(group string, topics []Topic) Service {
 	return s
 }
 
-// losesPlace reports whether a message may lose its place with OrderBlocking, and wait on a level.
-func losesPlace(m Message) bool {
-	return slices.ContainsFunc(m.Script, func(s Step) bool { return s.Answer == Hang || s.Answer == Postpone || s.Answer == Pause })
+// countLosing counts the messages that may lose their places with OrderBlocking, and wait on a level.
+func countLosing(messages []Message) (n int) {
+	for _, m := range messages {
+		if slices.ContainsFunc(m.Script, func(s Step) bool { return s.Answer == Hang || s.Answer == Postpone || s.Answer == Pause }) {
+			n++
+		}
+	}
+	return n
 }
 
-// detectsOutagesOfHeads reports whether a service looks for outages with OrderBlocking. Its topics must not grow.
+// detectsOutagesOfHeads reports whether a service looks for outages with OrderBlocking. Its topics must not grow, and no dead letters
+// are replayed: a replayed message has no place in the order, so each would be one head more.
 func detectsOutagesOfHeads(s Service) bool {
 	return slices.ContainsFunc(s.Versions, func(v Version) bool { return v.Order == OrderBlocking && v.Outage })
 }
@@ -273,7 +280,7 @@ func (g *generator) words(w World) []Word {
 	var all []Word
 	for at := g.pause(); at < w.Span; at += g.pause() {
 		o := g.word(w, pick(g, kinds), at)
-		if o.What == Grow && slices.ContainsFunc(w.Services, detectsOutagesOfHeads) {
+		if (o.What == Grow || o.What == Replay) && slices.ContainsFunc(w.Services, detectsOutagesOfHeads) {
 			continue
 		}
 		// After each, all settled records that are still on levels run again, so their number would double again and again.

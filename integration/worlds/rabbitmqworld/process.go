@@ -43,9 +43,12 @@ type service struct {
 const heartbeat = 2 * time.Second
 
 func (s *service) config() amqp.Config {
-	v := s.Version
+	v, policy := s.Version, s.Policy()
+	if v.Outage { // a tenth, as all times
+		policy.Outage.Probe, policy.Outage.MaxPause = 100*time.Millisecond, 3*time.Second
+	}
 	return amqp.Config{
-		URLs: []string{s.url}, Policy: s.Policy(), MaxInFlight: v.MaxInFlight, MaxRetriesInFlight: v.MaxRetriesInFlight, MinInFlight: v.MinInFlight,
+		URLs: []string{s.url}, Policy: policy, MaxInFlight: v.MaxInFlight, MaxRetriesInFlight: v.MaxRetriesInFlight, MinInFlight: v.MinInFlight,
 		DrainTimeout: s.Service.Drain, Sink: s.Sink, Key: amqp.KeyHeader(keyHeader), Topology: amqp.ExistingQueue(),
 		SendTimeout: 5 * time.Second, DialTimeout: 3 * time.Second, AMQP: amqp091.Config{Heartbeat: heartbeat},
 	}
