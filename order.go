@@ -20,8 +20,8 @@ const (
 	// messages behind it wait until it succeeds or goes to the DLQ. Before each retry it waits for 10 ms to 30 s, 1 s by default.
 	// This is the order of RocketMQ's ordered consumer.
 	//
-	// On Kafka the attempts are in the commits of the group. On other brokers the process counts them in memory: after a
-	// restart they start again. A message that is nacked without an error, or whose handler does not return when its
+	// On Kafka the attempts are in the commits of the group, on RabbitMQ in a queue of notes. On other brokers the process counts
+	// them in memory: after a restart they start again. A message that is nacked without an error, or whose handler does not return when its
 	// Timeout is over, cannot keep its place: it waits and comes back as in other orders.
 	OrderBlocking
 	// OrderThroughRetries: messages of one key run one after another. When one fails, the later ones of its key wait behind it until it

@@ -88,22 +88,31 @@ func (a *arrival) limitReturns(stillWaiting bool) {
 	}
 }
 
-// readOrdered is read for ordered queues. A message that has failed here continues as it was. One that came
-// back often runs alone, but only if it is the first of its key, because the ones behind it have not run.
+// readOrdered is read for ordered queues. A message that has failed continues as it was. One that came back often runs
+// alone, but only if it is the first of its key, because the ones behind it have not run.
 func (a *arrival) readOrdered(cameOften bool) {
 	d, m := a.d, a.m
 	a.readKey()
 	m.Key = a.r.orderKey(d)
 	if !d.redelivered {
+		a.notes.DropUntaken()
 		return
 	}
-	if d.state = a.r.client.places.Take(placeKey{a.queue, d.StateID()}); d.state != nil { // the process is alive, so it was no crash
+	if d.Unreadable != nil {
+		return
+	}
+	a.readNote()
+	key := placeKey{queue: a.queue, message: d.identity()}
+	unnoted := a.r.client.places.Take(key)
+	key.noted = true
+	survived := a.r.client.places.Take(key) != nil || unnoted != nil // this process is alive, so it was no crash
+	if unnoted != nil && (d.state == nil || d.state.Attempts <= unnoted.Attempts) {
+		d.state = unnoted
+	}
+	if d.state != nil {
 		m.State, m.Until, m.InPlace, m.Retry = d.state, d.state.Due, true, true
-		return
 	}
-	if cameOften && d.Unreadable == nil && a.isFirstOfKey() {
-		d.placeTurn = &inPlaceTurn{s: a.source, d: d}
-	}
+	d.suspect = (cameOften && !survived || d.crashes > 0) && a.isFirstOfKey()
 }
 
 // isFirstOfKey reports whether no unsettled message of the key came before.

@@ -19,7 +19,7 @@ func TestAClassicQueueCountsNoDeliveries(t *testing.T) {
 			s, in := f.source(true)
 			in <- amqp091.Delivery{MessageId: "a", DeliveryTag: 1, Redelivered: true, Headers: amqp091.Table{"x-delivery-count": int64(1)}}
 			m := parsed(s, in)[0]
-			if rewritten, suspect := m.Step == driver.StepHop && m.Record.rewrite, m.Record.placeTurn != nil; rewritten != (classic && order == redeliver.OrderNone) || suspect != (classic && order == redeliver.OrderBlocking) {
+			if rewritten, suspect := m.Step == driver.StepHop && m.Record.rewrite, m.Record.suspect; rewritten != (classic && order == redeliver.OrderNone) || suspect != (classic && order == redeliver.OrderBlocking) {
 				t.Errorf("%s, classic %t: rewritten %t, suspect %t", order, classic, rewritten, suspect)
 			}
 			s.finishTest()

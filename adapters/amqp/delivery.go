@@ -8,6 +8,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/notes"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -27,7 +28,7 @@ import (
 //	store.go, internal/link       write its copy
 //	acks.go                       acks it
 //	suspects.go                   runs it alone, from a queue of suspects
-//	inplace.go, internal/crashes  run it alone, in its place
+//	notes.go, internal/notes      keep its attempts while it waits in its place, and run it alone there
 //
 // The other packages:
 //
@@ -56,10 +57,16 @@ type delivery struct {
 	acker     acker                 // the Acknowledger of its first attempt here
 	lastAcker atomic.Pointer[acker] // that of its latest attempt; nil before the first
 
-	// For a suspect: the function that ends its turn, and whether its ack was sent. For an ordered suspect: its turn.
+	// For a suspect: the function that ends its turn, and whether its ack was sent.
 	endQueueTurn context.CancelFunc
 	ackWritten   atomic.Bool
-	placeTurn    *inPlaceTurn
+
+	// For a message of an ordered queue, see notes.go.
+	note    *notes.Note
+	writes  int         // tasks that write the note; it does not begin before they end
+	suspect bool        // it runs alone
+	hasTurn atomic.Bool // it runs alone now
+	crashes int         // how often it has killed its process, if it is a suspect
 
 	size int // in memory, in bytes
 

@@ -90,26 +90,28 @@ func TestADeniedCheckIsRepeatedSoon(t *testing.T) {
 	})
 }
 
-// A count of crashes that is denied is reported at once and every minute, and its end is reported. Each try was once an event of
-// its own, and the end was none.
-func TestADeniedCountOfCrashes(t *testing.T) {
+// Reading the notes is denied. That is reported at once and every minute, and its end is reported. A suspect waits for that,
+// because its crashes would not be counted.
+func TestDeniedNotes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newDeniedQueue(t, "orders.retry.place")
 		q.denied.Store(true)
-		s := &source{r: q.reader, lane: idleLane{posted: make(chan func(), 100)}}
+		s := &source{r: q.reader, lane: idleLane{posted: make(chan func(), 100)}, notes: q.newNotes(10)}
+		defer s.notes.Close()
 		s.suspectCtx, s.cancelSuspects = context.WithCancel(t.Context())
 		defer s.cancelSuspects()
-		turn := &inPlaceTurn{s: s, d: new(slab).delivery(&amqp091.Delivery{MessageId: "a1"})}
-		go turn.requestTurn()
+		d := new(slab).delivery(&amqp091.Delivery{MessageId: "a1"})
+		s.needNote(d)
+		go s.takeTurn(d)
 		<-time.After(90 * time.Second)
-		const fails = "an operation fails: basic.get on orders.retry.place: basic.get on orders.retry.place is denied: "
+		const fails = "an operation fails: basic.consume on orders.retry.place: basic.consume on orders.retry.place is denied: "
 		q.wantChanges(t, fails, "suspect not marked: it waits in its place for its turn: ", fails)
+		if d.hasTurn.Load() {
+			t.Error("it has its turn")
+		}
 		q.denied.Store(false)
 		<-time.After(10 * time.Second)
-		q.wantChanges(t, "an operation works again: basic.get on orders.retry.place")
-		if turn.state.Load() != turnTaken {
-			t.Error("it has no turn")
-		}
+		q.wantChanges(t, "an operation works again: basic.consume on orders.retry.place")
 	})
 }
 

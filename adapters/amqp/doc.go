@@ -18,7 +18,7 @@
 //	orders.retry           due retries and replays
 //	orders.retry.suspects  messages that may have killed their process
 //	orders.retry.paused    the mark of a pause
-//	orders.retry.place     crash counts, if the policy is ordered
+//	orders.retry.place     notes about messages that keep their place, if the policy is ordered
 //	orders.dlq             the DLQ
 //
 // The queue is also the group: its consumers compete. redeliver writes to its queues

@@ -13,8 +13,9 @@ type intake struct {
 	s     *source
 	calls chan struct{} // holds a value during a call, because two at once would get each other's answers
 
-	window          int // how many messages the broker may have sent
-	asked, answered int // how many changes there were, and the number of the last one that the broker has answered
+	active          bool // a message of an ordered queue has come; run's own
+	window          int  // how many messages the broker may have sent
+	asked, answered int  // how many changes there were, and the number of the last one that the broker has answered
 	changes         chan windowChange
 	stopping        chan struct{} // closed when no more messages may come
 	ended           chan struct{} // closed when all messages were passed on
@@ -67,8 +68,13 @@ func (i *intake) run(in <-chan amqp091.Delivery) {
 	}
 }
 
-// pass passes on a message, unless the lane has ended.
+// pass passes on a message, unless the lane has ended. The first message of an ordered queue says that this consumer is the
+// active one: then it reads the notes of the one before.
 func (i *intake) pass(d *delivery) {
+	if i.s.ordered && !i.active {
+		i.active = true
+		i.s.openNotes()
+	}
 	select {
 	case i.s.in <- d:
 	case <-i.s.laneEnded:

@@ -107,7 +107,7 @@ const reservedChannels = 8
 
 // claimChannels reserves a channel of the reading connection for each queue. A broker allows 2,047 by default.
 func (r *reader) claimChannels() error {
-	n, maxChannels := len(r.queues), r.client.consuming.ChannelMax()-reservedChannels
+	n, maxChannels := r.countChannels(), r.client.consuming.ChannelMax()-reservedChannels
 	if used := int(r.client.channels.Add(int32(n))); used > maxChannels {
 		r.releaseChannels()
 		return fmt.Errorf("amqp: subscribing to %s takes %d channels, one for each queue that is read, and %d of the connection's %d are in use: "+
@@ -116,4 +116,12 @@ func (r *reader) claimChannels() error {
 	return nil
 }
 
-func (r *reader) releaseChannels() { r.client.channels.Add(-int32(len(r.queues))) }
+func (r *reader) releaseChannels() { r.client.channels.Add(-int32(r.countChannels())) }
+
+// countChannels returns how many channels the reader reads with: one for each queue, and one for notes.
+func (r *reader) countChannels() int {
+	if r.layout.Ordered() {
+		return len(r.queues) + 1
+	}
+	return len(r.queues)
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/notes"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -48,7 +49,8 @@ type source struct {
 	ch      *amqp091.Channel
 	in      chan *delivery
 	lane    driver.Lane[*delivery]
-	ordered bool // the policy is ordered
+	ordered bool         // the policy is ordered
+	notes   *notes.Queue // of an ordered queue
 
 	lost            chan struct{} // closed when the channel has ended
 	laneEnded       chan struct{} // closed when the lane has ended
@@ -113,6 +115,9 @@ func newSource(r *reader, cfg queueConfig, ch *amqp091.Channel) *source {
 	if cfg.kind == layout.SuspectQueue {
 		s.in = make(chan *delivery)
 	}
+	if s.ordered {
+		s.notes = r.newNotes(cfg.prefetch)
+	}
 	closed := ch.NotifyClose(make(chan *amqp091.Error, 1))
 	go func() {
 		if err := <-closed; err != nil {
@@ -170,11 +175,14 @@ func (s *source) endChannel() {
 			s.r.client.lostSuspects.Add(d.id())
 		}
 		if !d.running { // otherwise its handler still has the turn
-			s.endTurn(d, false)
+			s.endTurn(d)
 		}
 	}
 	closeChannel := func() {
 		defer func() { <-s.intake.calls }()
+		if s.ordered { // first: the next consumer of the queue reads all notes
+			s.notes.Close()
+		}
 		_ = s.ch.Close() // everything was sent, or the channel has ended
 	}
 	select {
@@ -188,19 +196,11 @@ func (s *source) endChannel() {
 	}
 }
 
-// rememberState stores the state of an ordered message that has failed, because it comes back without one.
-func (s *source) rememberState(d *delivery) {
-	st := d.state
-	if d.m != nil && d.m.State != nil {
-		st = d.m.State
-	}
-	if s.ordered && st != nil {
-		s.r.client.places.Put(placeKey{s.queue, st.ID}, st)
-	}
+// placeKey identifies a message in its queue. noted reports whether its note has its state.
+type placeKey struct {
+	queue, message string
+	noted          bool
 }
-
-// placeKey identifies a message in its queue.
-type placeKey struct{ queue, id string }
 
 // maxPlaces bounds the remembered states of ordered messages.
 const maxPlaces = 200_000
@@ -246,10 +246,14 @@ func (r *reader) orderKey(d *delivery) uint64 {
 func (s *source) Settle(m *driver.Message[*delivery]) {
 	d := m.Record
 	s.acks.settle(d)
-	if d.endQueueTurn != nil || d.placeTurn != nil { // see ackWritten
+	if d.note != nil {
+		s.settleNoted(d)
+		return
+	}
+	if d.endQueueTurn != nil { // see ackWritten
 		d.ackWritten.Store(s.acks.flush(1, true, s.ack) == nil)
 	}
-	s.endTurn(d, true)
+	s.endTurn(d)
 }
 
 const (
@@ -309,11 +313,14 @@ func (s *source) Return(m *driver.Message[*delivery], _ time.Duration, runs bool
 	if d.ackState != ackOpen {
 		return
 	}
-	s.rememberState(d)
-	if !d.running || s.ordered {
-		s.endTurn(d, false)
+	if s.ordered {
+		s.keepNote(d, m.State, true)
+		return
 	}
-	if s.ordered || s.kind == layout.SuspectQueue || runs && s.stopped {
+	if !d.running {
+		s.endTurn(d)
+	}
+	if s.kind == layout.SuspectQueue || runs && s.stopped {
 		return
 	}
 	s.toReturn = append(s.toReturn, d)
@@ -473,7 +480,10 @@ func (s *source) Begin(m *driver.Message[*delivery]) engine.Admission {
 		return engine.Begins
 	case s.ending:
 		return engine.NothingYet
-	case d.placeTurn != nil && !d.placeTurn.beginOrRequestTurn():
+	case d.writes > 0:
+		return engine.NotYet
+	case d.suspect && !d.hasTurn.Load():
+		s.requestTurn(d)
 		return engine.NotYet
 	}
 	d.running = true
@@ -492,7 +502,7 @@ func (s *source) HandlerEnded(m *driver.Message[*delivery]) {
 	d, attempt := m.Record, m.Record.attempt
 	endTurn := func() {
 		if d.attempt == attempt && (d.running || m.Step != driver.StepHandle) { // it is still being written
-			s.endTurn(d, false)
+			s.endTurn(d)
 		}
 	}
 	time.AfterFunc(maxWriteTurn, func() {
@@ -510,8 +520,14 @@ func (s *source) End(m *driver.Message[*delivery], how engine.Ending) {
 		s.running--
 	}
 	switch how.Kind {
-	case engine.Stays, engine.Unsettled, engine.Abandoned, engine.NotBegun:
-		s.endTurn(d, false)
+	case engine.Stays:
+		if s.ordered {
+			s.keepNote(d, how.State, false)
+			break
+		}
+		s.endTurn(d)
+	case engine.Unsettled, engine.Abandoned, engine.NotBegun:
+		s.endTurn(d)
 	case engine.Acked, engine.Moved, engine.DeadLettered: // Settle follows
 	}
 	if s.ending && s.running == 0 {
@@ -520,4 +536,4 @@ func (s *source) End(m *driver.Message[*delivery], how engine.Ending) {
 }
 
 // EndLate implements [engine.LateGater]. The handler returned after the end of its channel.
-func (s *source) EndLate(m *driver.Message[*delivery]) { s.endTurn(m.Record, false) }
+func (s *source) EndLate(m *driver.Message[*delivery]) { s.endTurn(m.Record) }

@@ -63,6 +63,7 @@ func newNativeOrderedQueue(t *testing.T, cfg Config, handler func(*orderedQueue,
 	c := &Client{cfg: cfg, turn: engine.NewTurn(), places: placesOf()}
 	c.consuming, c.publishing = link.New(link.Options{}), link.New(link.Options{})
 	c.consuming.Close()
+	c.forwarded = link.NewSender(c.consuming)
 	f.r = newReader(context.Background(), c, l)
 	f.e = engine.New(engine.Options[*delivery]{
 		Sub: f.r.sub, Codec: codec{layout: l}, Store: f.r.store,
@@ -83,6 +84,12 @@ func (f *orderedQueue) source(redelivered bool, ids ...string) (s *source, in ch
 		in <- amqp091.Delivery{MessageId: id, DeliveryTag: f.tags, Redelivered: redelivered, Headers: amqp091.Table{"x-delivery-count": int64(0)}}
 	}
 	return s, in
+}
+
+// place returns the key of the state of a message that source delivers.
+func (f *orderedQueue) place(id string) placeKey {
+	d := new(slab).delivery(&amqp091.Delivery{MessageId: id})
+	return placeKey{queue: "orders", message: d.identity()}
 }
 
 // await returns when ok accepts the messages that ran.
@@ -224,10 +231,10 @@ func TestOldMessagesEndTheChannel(t *testing.T) {
 	if err := f.ended(f.run(t.Context(), s, in)); !errors.Is(err, errHeldTooLong) {
 		t.Fatalf("the source ended with %v", err)
 	}
-	if st := f.r.client.places.Take(placeKey{"orders", "a"}); st == nil || st.Attempts == 0 {
+	if st := f.r.client.places.Take(f.place("a")); st == nil || st.Attempts == 0 {
 		t.Errorf("the state of a is %+v", st)
 	}
-	if st := f.r.client.places.Take(placeKey{"orders", "b"}); st != nil {
+	if st := f.r.client.places.Take(f.place("b")); st != nil {
 		t.Errorf("the state of b is %+v", st)
 	}
 	if slices.Contains(f.ran, "b") {
@@ -273,7 +280,7 @@ func TestPanickingKeyIsUndecodable(t *testing.T) {
 // every half of ConsumerTimeout.
 func TestOnlyTheFirstOfEachKeyIsSuspect(t *testing.T) {
 	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries}}, nil)
-	f.r.client.places.Put(placeKey{"orders", "d1"}, &redeliver.State{ID: "d1", Attempts: 1})
+	f.r.client.places.Put(f.place("d1"), &redeliver.State{ID: "d1", Attempts: 1})
 	s, in := f.source(true)
 	for tag, row := range []struct {
 		id    string
@@ -283,7 +290,7 @@ func TestOnlyTheFirstOfEachKeyIsSuspect(t *testing.T) {
 	}
 	var suspects []string
 	for _, m := range parsed(s, in) {
-		if m.Record.placeTurn != nil {
+		if m.Record.suspect {
 			suspects = append(suspects, m.Record.MessageId)
 		}
 	}
@@ -301,12 +308,11 @@ func TestSuspectBehindAClosedGateReturnsItsTurn(t *testing.T) {
 		m := parsed(s, in)[0]
 		f.r.sub.Gate.Close()
 		s.lane = endedLane{}
-		m.Record.placeTurn = &inPlaceTurn{s: s, d: m.Record}
-		m.Record.placeTurn.state.Store(turnHeld)
+		m.Record.hasTurn.Store(true)
 		if !f.r.client.turn.Take(t.Context(), &engine.Gate{}) {
 			t.Fatal("no turn")
 		}
-		m.Record.placeTurn.onTurn()
+		s.onTurn(m.Record)
 		synctest.Wait()
 		if !f.r.client.turn.Begin() {
 			t.Error("it keeps the turn")

@@ -13,7 +13,6 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/amqp/internal/crashes"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/pausemark"
@@ -111,14 +110,13 @@ func (s *Subscriber) Close() error {
 // reader is one Subscribe, or one queue of Consume. It reads the queue, the short levels, the retry queue and the
 // queue of suspects, each with one source after another.
 type reader struct {
-	client  *Client
-	layout  *layout.Layout
-	sub     *engine.Subscription
-	store   *store
-	crashes *crashes.Counts
-	values  context.Context // the values of Subscribe's context, without its end
-	queues  []queueConfig
-	pause   engine.PausePoller
+	client *Client
+	layout *layout.Layout
+	sub    *engine.Subscription
+	store  *store
+	values context.Context // the values of Subscribe's context, without its end
+	queues []queueConfig
+	pause  engine.PausePoller
 	// operations are the requests that the broker may deny while others succeed.
 	operations engine.Operations
 
@@ -135,6 +133,7 @@ type reader struct {
 	lostCode     int                         // the broker's refusal to connect that was reported with it
 	reportedRead bool                        // that all queues are read was reported
 	missing      string                      // what was reported to be missing
+	inMemory     bool                        // the latest note could not be written
 }
 
 func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
@@ -155,9 +154,6 @@ func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
 	r.origin = topology.Origin{Expires: l.Expires, Classic: l.Classic}
 	r.expires.Store(l.Expires)
 	r.classic.Store(l.Classic)
-	r.crashes = &crashes.Counts{
-		Queue: l.Place(), Blocking: l.Policy.Order == redeliver.OrderBlocking, Link: c.consuming, Sender: c.forwarded, Declare: r.store.declare,
-	}
 	if l.Policy.Order == redeliver.OrderThroughRetries {
 		r.sub.MaxInPlace = cfg.ConsumerTimeout / 2
 	}

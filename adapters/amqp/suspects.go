@@ -97,12 +97,12 @@ func (s suspectFeed) runOne(ctx context.Context) (more bool, err error) {
 }
 
 // endTurn ends the turn of a suspect, if the message has one. It is safe for concurrent and repeated use.
-func (s *source) endTurn(d *delivery, settled bool) {
+func (s *source) endTurn(d *delivery) {
 	switch {
 	case d.endQueueTurn != nil:
 		d.endQueueTurn()
-	case d.placeTurn != nil:
-		d.placeTurn.end(settled)
+	case d.hasTurn.Load():
+		s.keepNote(d, nil, false)
 	}
 }
 

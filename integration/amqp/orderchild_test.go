@@ -32,6 +32,9 @@ type orderConfig struct {
 	Order   redeliver.Order `json:"order"`
 	Journal string          `json:"journal"`
 	Seed    uint64          `json:"seed"`
+	// If Retries is set, the first message of the first two keys fails with all that many retries, and the others succeed.
+	Retries int           `json:"retries"`
+	Wait    time.Duration `json:"wait"`
 }
 
 const (
@@ -52,6 +55,9 @@ func keyOf(d amqp091.Delivery) string {
 // fails reports whether an attempt fails, the same in every process. Some messages always fail, some once or a few
 // times.
 func (c orderConfig) fails(id string, attempt int) bool {
+	if c.Retries > 0 {
+		return id == orderID(0, 0) || id == orderID(1, 0)
+	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id)) // a hash never fails
 	r := mathrand.New(mathrand.NewPCG(c.Seed, h.Sum64()))
@@ -81,11 +87,16 @@ func orderChild(raw string) error {
 			panic(err)
 		}
 	}
+	policy := redeliver.Policy{Order: cfg.Order, MaxRetries: orderRetries, Backoff: redeliver.Steps(20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond)}
+	if cfg.Retries > 0 {
+		policy.MaxRetries, policy.Backoff, policy.MaxCrashes = cfg.Retries, redeliver.Fixed(cfg.Wait), 100
+	}
+	policy.Outage.Off = true
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	return amqp.Consume(ctx, amqp.Config{
 		URLs: []string{cfg.URL}, Key: keyOf, MaxInFlight: 10, Prefetch: 40, DrainTimeout: 2 * time.Second,
-		Policy: redeliver.Policy{Outage: redeliver.Outage{Off: true}, Order: cfg.Order, MaxRetries: orderRetries, Backoff: redeliver.Steps(20*time.Millisecond, 50*time.Millisecond, 100*time.Millisecond)},
+		Policy: policy,
 		Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 			if e, ok := e.(redeliver.DeadLettered); ok {
 				note("settled", e.State.ID, e.State.Attempts)

@@ -192,7 +192,7 @@ func (w *Server) consume(args []byte, stale bool) (class, method uint16, answer 
 	queue, rest := shortString(args)
 	tag, arguments := shortString(rest)
 	switch name := string(queue[1:]); {
-	case name == w.Denied || stale:
+	case name == w.Denied || w.Denies != nil && w.Denies(name) || stale:
 		return 20, 40, denied
 	case bytes.Contains(arguments, []byte("x-stream-offset")):
 		return 20, 40, append([]byte{amqp091.PreconditionFailed >> 8, amqp091.PreconditionFailed & 0xff}, closing...)

@@ -10,7 +10,7 @@
 //	orders.retry           due retries, short waits and replays
 //	orders.retry.suspects  messages that may have killed their process
 //	orders.retry.paused    the mark of a pause
-//	orders.retry.place     crash counts, if the policy is ordered
+//	orders.retry.place     notes about messages that keep their place, if the policy is ordered
 //	orders.dlq             the DLQ
 //
 // The package asks no broker, so the same layout serves a start, a plan and the doctor.

@@ -120,7 +120,7 @@ func New(opt Options) *Layout {
 	delete(newestOnly, amqp091.QueueOverflowArg) // a new mark replaces the old one
 	l.add(l.Paused(), PauseQueue, newestOnly)
 	if l.Ordered() {
-		l.add(l.Place(), PlaceQueue, UnlimitedArgs())
+		l.add(l.Place(), PlaceQueue, withSingleConsumer(UnlimitedArgs()))
 	}
 	for _, level := range l.Ladder {
 		args := deadLetterArgs(back)

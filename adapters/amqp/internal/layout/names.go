@@ -44,7 +44,7 @@ func (n Names) DLQOf(queue string) string {
 // suspectsOf returns the queue of messages that may have killed their process.
 func (n Names) suspectsOf(queue string) string { return n.RetryOf(queue) + ".suspects" }
 
-// placeOf returns the queue of crash counts of ordered messages.
+// placeOf returns the queue of the notes about messages that keep their place.
 func (n Names) placeOf(queue string) string { return n.RetryOf(queue) + ".place" }
 
 // pausedOf returns the queue whose message pauses the subscription.

@@ -20,20 +20,20 @@ import (
 // A suspect begins only when its lane has confirmed its turn. It once began earlier, and the decision about it came
 // while it ran.
 func TestSuspectBeginsWhenItsLaneIsReady(t *testing.T) {
-	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries}}, nil)
-	s, in := f.source(false, "a1")
-	m := parsed(s, in)[0]
-	p := &inPlaceTurn{s: s, d: m.Record}
-	p.state.Store(turnTaken)
-	p.charge.Add(f.r.layout.Policy.MaxCrashes)
-	if p.beginOrRequestTurn() {
-		t.Error("it begins before its lane has confirmed the turn")
-	}
-	p.onTurn()
-	if !p.beginOrRequestTurn() || m.Step != driver.StepDeadLetter {
-		t.Errorf("it does not begin when its lane has confirmed the turn, or goes to %v", m.Step)
-	}
-	s.finishTest()
+	synctest.Test(t, func(t *testing.T) {
+		s, m := aSuspect(t, Config{})
+		d := m.Record
+		d.writes, d.crashes = 1, s.r.layout.Policy.MaxCrashes // while it waits for its turn
+		d.hasTurn.Store(true)
+		if s.Begin(m) != engine.NotYet {
+			t.Error("it begins before its lane has confirmed the turn")
+		}
+		s.onTurn(d)
+		d.writes--
+		if s.Begin(m) != engine.Begins || m.Step != driver.StepDeadLetter {
+			t.Errorf("it does not begin when its lane has confirmed the turn, or goes to %v", m.Step)
+		}
+	})
 }
 
 // aSuspect is the first message of an ordered queue, which came back often.
@@ -74,7 +74,8 @@ func takeTurn(t *testing.T, s *source, m *driver.Message[*delivery]) {
 	if !s.r.client.turn.Take(t.Context(), &engine.Gate{}) {
 		t.Fatal("no turn")
 	}
-	m.Record.placeTurn.state.Store(turnHeld)
+	m.Record.hasTurn.Store(true)
+	s.runPosted()
 	if s.Begin(m) != engine.Begins {
 		t.Fatal("it does not begin")
 	}
@@ -125,13 +126,12 @@ func TestASuspectThatExpiresGivesItsTurnBack(t *testing.T) {
 		if !s.r.client.turn.Take(t.Context(), &engine.Gate{}) {
 			t.Fatal("no turn")
 		}
-		p := m.Record.placeTurn
-		p.state.Store(turnTaken)
+		m.Record.hasTurn.Store(true)
 		m.Step, m.Err = driver.StepDeadLetter, errors.New("expired")
 		if s.Begin(m) != engine.Begins {
 			t.Fatal("it is not written")
 		}
-		p.onTurn()
+		s.onTurn(m.Record)
 		if !s.tryBegin() {
 			t.Error("others may not begin while it is written")
 		}
@@ -143,7 +143,7 @@ func TestASuspectOfTheQueueThatCannotBeWrittenEndsItsTurn(t *testing.T) {
 	for _, step := range []driver.Step{driver.StepHandle, driver.StepDeadLetter} {
 		synctest.Test(t, func(t *testing.T) {
 			s, m := aSuspect(t, Config{})
-			m.Record.placeTurn, m.Step = nil, step
+			m.Record.suspect, m.Step = false, step
 			turn, end := context.WithCancel(context.Background())
 			m.Record.endQueueTurn = end
 			if s.Begin(m) != engine.Begins {
@@ -219,7 +219,7 @@ func TestAChargeThatStaysIsReported(t *testing.T) {
 		})})
 		refuse := func(string, string) (net.Conn, error) { return nil, errFull }
 		s.r.client.consuming = link.New(link.Options{URLs: []string{"amqp://localhost"}, AMQP: amqp091.Config{Dial: refuse}})
-		s.r.crashes.Link = s.r.client.consuming
+		s.notes.Link = s.r.client.consuming
 		takeTurn(t, s, m)
 		s.End(m, engine.Ending{Kind: engine.Stays})
 		<-time.After(time.Minute)
@@ -231,41 +231,16 @@ func TestAChargeThatStaysIsReported(t *testing.T) {
 	})
 }
 
-// A suspect is settled while the charge of its turn is being removed. The count of its earlier crashes is removed, too. It once
-// stayed, and counted for the next message with this id.
-func TestASuspectThatIsSettledWhileItsTurnEndsIsNotCharged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, m := aSuspect(t, Config{})
-		refuse := func(string, string) (net.Conn, error) { return nil, errFull }
-		s.r.client.consuming = link.New(link.Options{URLs: []string{"amqp://localhost"}, AMQP: amqp091.Config{Dial: refuse}})
-		s.r.crashes.Link = s.r.client.consuming
-		takeTurn(t, s, m)
-		turn := m.Record.placeTurn
-		turn.charge.Before = 1
-		s.HandlerEnded(m)
-		<-time.After(maxWriteTurn + 1)
-		s.runPosted() // the turn begins to end
-		s.End(m, engine.Ending{Kind: engine.Moved})
-		s.Settle(m)
-		s.r.client.consuming.Close() // no more tries to remove the charge
-		<-time.After(time.Minute)
-		s.runPosted()
-		if turn.charge.Before != 0 || turn.state.Load() != turnIdle {
-			t.Errorf("%d earlier crashes are still counted, state %d", turn.charge.Before, turn.state.Load())
-		}
-	})
-}
-
 // With PauseNew, a suspect whose turn had ended took a turn and gave it back again and again.
 func TestASuspectRequestsNoTurnInAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, m := aSuspect(t, Config{})
 		m.Alone = true
 		s.r.sub.NewGate.Close()
-		if a := s.Begin(m); a != engine.NotYet || m.Record.placeTurn.state.Load() != turnIdle {
+		if a := s.Begin(m); a != engine.NotYet || m.Record.writes > 0 {
 			t.Errorf("the answer is %v, and it requests a turn", a)
 		}
-		m.Record.placeTurn.state.Store(turnHeld) // since before the pause
+		m.Record.hasTurn.Store(true) // since before the pause
 		if s.Begin(m) != engine.Begins {
 			t.Error("a suspect that has its turn does not begin, and keeps the turn")
 		}
