@@ -38,11 +38,13 @@ CREATE TABLE IF NOT EXISTS messages (
 CREATE INDEX IF NOT EXISTS messages_due ON messages (due, leased_until);
 CREATE TABLE IF NOT EXISTS dead_letters (
 	seq     INTEGER PRIMARY KEY AUTOINCREMENT,
-	id      TEXT NOT NULL,
+	id      TEXT    NOT NULL,
 	body    BLOB,
-	headers TEXT NOT NULL,
-	state   TEXT NOT NULL
-);`
+	headers TEXT    NOT NULL,
+	state   TEXT    NOT NULL,
+	written INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS dead_letter_state (name TEXT PRIMARY KEY, value BLOB NOT NULL);`
 
 // Row is a message as the handler gets it.
 type Row struct {
@@ -89,7 +91,8 @@ func insert(ctx context.Context, db *sql.DB, row *Row, state string, due time.Ti
 }
 
 func insertDead(ctx context.Context, db *sql.DB, row *Row, state string) error {
-	_, err := db.ExecContext(ctx, `INSERT INTO dead_letters (id, body, headers, state) VALUES ($1, $2, $3, $4)`, row.ID, row.Body, row.headers, state)
+	_, err := db.ExecContext(ctx, `INSERT INTO dead_letters (id, body, headers, state, written) VALUES ($1, $2, $3, $4, $5)`,
+		row.ID, row.Body, row.headers, state, time.Now().UnixMilli())
 	return err
 }
 

@@ -24,13 +24,17 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	h := &harness{files: make(map[string]string)}
-	adaptertest.Run(t, adaptertest.Harness{
+	adaptertest.Run(t, h.kit())
+}
+
+func (h *harness) kit() adaptertest.Harness {
+	return adaptertest.Harness{
 		Name: "a table of SQLite",
 		Features: adaptertest.Features{
 			ForeignHeaders: true, Refuse: true, KeepsAttempts: true, MessageTimes: true, NoHeadOfLineBlocking: true,
 		},
 		Origin: h.newOrigin, Open: h.open, Put: h.put, PutRetries: h.putRetries, DeadLetters: h.deadLetters, Received: received, Refuse: h.refuse,
-	})
+	}
 }
 
 // harness has a file for each origin.
