@@ -133,6 +133,35 @@ func TestSuspectsRunAlone(t *testing.T) {
 	}
 }
 
+// A suspect whose time is over may still run. The next one waits until its handler has returned, also in the same turn.
+func TestASuspectWaitsForOneThatOutlivesItsTimeout(t *testing.T) {
+	t.Parallel()
+	addrs := fake(t, "orders").ListenAddrs()
+	ids := fillPartitions(t, addrs, 2, 0)
+	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=2 base=0 suspects=0-1")
+	p := quick(0)
+	p.MaxRetries, p.Timeout = redeliver.NoRetries, 200*time.Millisecond // shorter than a turn
+	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p})
+	with, release := newOverlapRecorder(), make(chan struct{})
+	var first sync.Once
+	route(t, c, "orders", func(msg *message.Message) error {
+		with.begin(msg.UUID)
+		defer with.end(msg.UUID)
+		first.Do(func() { <-release }) // it ignores the end of its context
+		return nil
+	})
+	ev.await(t, 1, is[redeliver.HandlerStuck])
+	close(release)
+	ev.awaitEnds(t, ids...)
+	with.mu.Lock()
+	defer with.mu.Unlock()
+	for id, beside := range with.beside {
+		if len(beside) > 0 {
+			t.Errorf("%s ran beside %v", id, beside)
+		}
+	}
+}
+
 // Only the suspect that was alone when the process died is charged. After too many crashes it is dead-lettered
 // unchanged and without another attempt.
 func TestASuspectThatCrashedTooOftenIsDeadLettered(t *testing.T) {

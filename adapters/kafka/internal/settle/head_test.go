@@ -54,7 +54,7 @@ type headHistory struct {
 	begun, inherited, reported, forgotten int
 }
 
-func (h *headHistory) fail(format string, args ...any) {
+func (h *headHistory) failf(format string, args ...any) {
 	if h.problem == "" {
 		h.problem = fmt.Sprintf(format, args...)
 	}
@@ -102,7 +102,7 @@ func (h *headHistory) run() {
 			if kept < n && !h.c.settled[offset] {
 				h.forgotten += n - kept
 				if n-kept > 1 && !h.c.small {
-					h.fail("one end of a process forgets %d attempts", n-kept)
+					h.failf("one end of a process forgets %d attempts", n-kept)
 				}
 			}
 			h.decided[offset] = min(n, kept)
@@ -131,7 +131,7 @@ func (h *headHistory) join(owner string, limit *Limit) *orderedMember {
 		m.inMemory = true
 		h.reported++
 		if !h.c.small {
-			h.fail("the broker accepts all metadata, and it is reported that it does not")
+			h.failf("the broker accepts all metadata, and it is reported that it does not")
 		}
 	}
 	return m
@@ -156,7 +156,7 @@ func (h *headHistory) step(m *orderedMember) {
 	if n := h.decided[offset]; n > 0 {
 		h.begun++
 		if kept := h.committed(offset); kept < n && !m.inMemory {
-			h.fail("attempt %d of %d begins, and the commit of %d has %d: %q", n+1, offset, h.c.offset, kept, h.c.text)
+			h.failf("attempt %d of %d begins, and the commit of %d has %d: %q", n+1, offset, h.c.offset, kept, h.c.text)
 		}
 	}
 	m.p.HandlerEnded(one)
@@ -180,7 +180,7 @@ func (h *headHistory) restore(m *orderedMember) {
 	offset := m.head.Record.Offset
 	found := m.p.HeadOf(m.head)
 	if found.Attempts != h.decided[offset] {
-		h.fail("a member inherits %d attempts of %d, and the last one had committed %d", found.Attempts, offset, h.decided[offset])
+		h.failf("a member inherits %d attempts of %d, and the last one had committed %d", found.Attempts, offset, h.decided[offset])
 	}
 	if found.Known() {
 		h.inherited++
@@ -195,7 +195,7 @@ func (h *headHistory) checkLeft(m *orderedMember) {
 		return
 	}
 	if offset := m.head.Record.Offset; h.committed(offset) < h.decided[offset] {
-		h.fail("a member left in order after %d attempts of %d, and committed %d: %q", h.decided[offset], offset, h.committed(offset), h.c.text)
+		h.failf("a member left in order after %d attempts of %d, and committed %d: %q", h.decided[offset], offset, h.committed(offset), h.c.text)
 	}
 }
 
