@@ -198,6 +198,10 @@ func TestTheCheckerFinds(t *testing.T) {
 		"also if another process reports it": {func(b *builder) *builder {
 			return denied(b).at(30, history.Line{Kind: history.Event, Process: "billing-1.1", What: "an operation fails", Reason: "Produce: not authorized"})
 		}, "untold "},
+		"nor about a topic that cannot be created": {func(b *builder) *builder {
+			return b.at(75, history.Line{Kind: history.Event, Process: "billing-0.1", What: Denied, Name: "CreateTopics", Offset: 9, Due: 1_000*second + 10*second}).
+				at(30, history.Line{Kind: history.Event, Process: "billing-0.1", What: "a topic is missing", Reason: "creating topic orders.billing.retry.15s: not authorized"})
+		}, ""},
 		"not if it is killed": {func(b *builder) *builder { return denied(b).fault(40, 40, plan.Kill, "billing-0.1") }, ""},
 		"an attempt after its message had expired": {func(b *builder) *builder {
 			b.world.Messages[1].Expires = 1_003 * time.Second // of a world that begins at 0

@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/cluster"
 )
 
 // repeatInterval is the time after which a lasting problem is reported again.
@@ -63,7 +64,7 @@ func (r *Reader) handleGroupError(err error) {
 	var where *sarama.ConsumerError
 	isAboutPartition := errors.As(err, &where)
 	switch {
-	case errors.Is(err, sarama.ErrGroupAuthorizationFailed): // the session ends
+	case errors.Is(err, sarama.ErrGroupAuthorizationFailed), !isAboutPartition && cluster.IsDenied(err): // the session ends
 		r.reportDisconnected(err)
 	case !isAboutPartition:
 	case errors.Is(err, sarama.ErrOffsetOutOfRange):

@@ -61,6 +61,12 @@ func TestGroupErrorsAreReported(t *testing.T) {
 			t.Errorf("reported: %+v", reported)
 		}
 		reported = nil
+		r.reported.forget("disconnected")
+		r.handleGroupError(sarama.ErrClusterAuthorizationFailed)
+		if len(reported) != 1 || reported[0].Change != redeliver.ChangeDisconnected || !errors.Is(reported[0].Err, sarama.ErrClusterAuthorizationFailed) {
+			t.Errorf("of another right that the group's requests lack: %+v", reported)
+		}
+		reported = nil
 		for _, topic := range []string{"a", "b"} {
 			handleError(topic, fmt.Errorf("%w: zstd batch decompressed to more than 100 bytes", sarama.ErrDecompressedBatchTooLarge))
 			handleError(topic, sarama.PacketDecodingError{Info: "invalid compression specified (7)"})
