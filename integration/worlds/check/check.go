@@ -393,11 +393,13 @@ func (c *checker) readMessage(l history.Line) {
 	}
 }
 
-// The events of a refused last commit, of commits without attempts, and of a lost connection.
+// The events of a refused last commit, of commits without attempts, of a lost connection, and of a handler's pause.
 const (
-	runsAgain    = "settled messages run again"
-	inMemory     = "attempts are counted in memory"
-	disconnected = "disconnected"
+	pausedByHandler = "paused"
+	resumed         = "resumed"
+	runsAgain       = "settled messages run again"
+	inMemory        = "attempts are counted in memory"
+	disconnected    = "disconnected"
 )
 
 func (c *checker) linger() time.Duration { return cmp.Or(c.world.Bounds.Linger, linger) }

@@ -43,6 +43,11 @@ func (b *builder) fault(from, to float64, what, target string) *builder {
 	return b.at(to, history.Line{Kind: history.Healed, What: what, Target: target})
 }
 
+func (b *builder) handlerPaused(from, to float64) *builder {
+	b.at(from, history.Line{Kind: history.Event, Process: "billing-0.1", What: pausedByHandler})
+	return b.at(to, history.Line{Kind: history.Event, Process: "billing-0.1", What: resumed})
+}
+
 // without removes the lines that find accepts.
 func (b *builder) without(find func(history.Line) bool) *builder {
 	b.lines = slices.DeleteFunc(b.lines, find)
@@ -139,6 +144,11 @@ func TestTheCheckerFinds(t *testing.T) {
 		})
 		b.begin(2, "good", 1).at(at, history.Line{Kind: history.Event, Process: "billing-0.1", Load: "billing", What: "Abandoned", Name: "name good"})
 		return b.end(30, "good", 1, plan.Hang).begin(40, "good", 1).end(40.1, "good", 1, plan.OK)
+	}
+	late := func(b *builder) *builder {
+		b.without(func(l history.Line) bool { return l.ID == "once" && l.Attempt == 2 || l.ID == "bad" })
+		b.at(30, history.Line{Kind: history.Begin, Process: "billing-0.1", Load: "billing", ID: "once", Name: "name once", Attempt: 2, Sum: 7, Due: 1_000*second + 33*second/10})
+		return b.end(31, "once", 2, plan.OK)
 	}
 	inVain := func(b *builder) *builder {
 		for _, at := range []float64{3.5, 3.7} {
@@ -339,11 +349,11 @@ func TestTheCheckerFinds(t *testing.T) {
 			b.at(-30, history.Line{Kind: history.Event, Load: "billing", What: "done: " + plan.PauseGroup, Target: "refunds"})
 			return b.without(func(l history.Line) bool { return l.ID != "good" && l.ID != "" })
 		}, ""},
-		"a message that begins late": {func(b *builder) *builder {
-			b.without(func(l history.Line) bool { return l.ID == "once" && l.Attempt == 2 || l.ID == "bad" })
-			b.at(30, history.Line{Kind: history.Begin, Process: "billing-0.1", Load: "billing", ID: "once", Name: "name once", Attempt: 2, Sum: 7, Due: 1_000*second + 33*second/10})
-			return b.end(31, "once", 2, plan.OK)
-		}, "late once"},
+		"a message that begins late": {late, "late once"},
+		"not after a handler's pause, and its probe": {func(b *builder) *builder {
+			return late(b).handlerPaused(3, 29.9)
+		}, ""},
+		"also if the pause was over": {func(b *builder) *builder { return late(b).handlerPaused(3, 3.2) }, "late once"},
 		"a message that runs at the very end": {func(b *builder) *builder {
 			return b.at(100, history.Line{Kind: history.Said, What: "at rest"}).begin(101, "good", 1).end(102, "good", 1, plan.OK)
 		}, "left good, again good"},

@@ -154,7 +154,7 @@ func (c *checker) checkLateness() {
 			if from == 0 || r.begin-from <= bound || (v.Order != plan.OrderFirstAttempts && v.Order != plan.OrderNone) || v.Rate > 0 || v.MinInFlight > 0 || v.Outage || s.Way == plan.ConsumeBatch {
 				continue
 			}
-			if c.touchedByAny(from-2*int64(c.linger()), r.begin) || c.busy(m, from, r.begin) {
+			if c.touchedByAny(from-2*int64(c.linger()), r.begin) || c.busy(m, from, r.begin) || c.handlerPaused(r.name, from, r.begin) {
 				continue
 			}
 			c.violatef(Late, m.key.id, "attempt %d began %s after it could: %s", r.attempt, time.Duration(r.begin-from), c.describe(m))
@@ -224,6 +224,25 @@ func (c *checker) touchedByAny(from, to int64) bool {
 		slices.ContainsFunc(c.faults, func(f fault) bool {
 			return f.from <= to && (f.to == 0 || f.to+int64(cmp.Or(c.world.Bounds.Linger, noticed)) >= from)
 		})
+}
+
+// handlerPaused reports whether a process was in a pause that one of its handlers had asked for, at some time between two moments. It
+// ends when a probe has run, which may take its time.
+func (c *checker) handlerPaused(process string, from, to int64) bool {
+	paused := false
+	for _, e := range c.events {
+		if e.Process != process || e.What != pausedByHandler && e.What != resumed {
+			continue
+		}
+		if paused && e.At >= from {
+			return true
+		}
+		if e.At > to {
+			return false
+		}
+		paused = e.What == pausedByHandler
+	}
+	return paused
 }
 
 // busy reports whether the service may have had no room for a message, or ran another of its key, between two moments.
