@@ -118,7 +118,7 @@ func TestEnumerationsAreCompleted(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"plan --order ":             "first-attempts\nnone\nblocking\nthrough-retries\n:4\n",
-		"plan --backoff ":           "exponential:1s,60s\nfixed:10s\nsteps:10s,1m,1h\nrocketmq\n:4\n",
+		"plan --backoff ":           "exponential:1s,60s\nexponential:1s,60s,factor=3,jitter=0.2\nfixed:10s\nsteps:10s,1m,1h\nrocketmq\n:4\n",
 		"plan --for ":               "consumer\noperator\n:4\n",
 		"dlq replay --reason ":      "exhausted\npermanent\nexpired\nundecodable\ntimeout\npanic\ncrashed\ninvalidated\nrejected\nunschedulable\n:4\n",
 		"dlq list --broker ":        ":4\n", // no files
