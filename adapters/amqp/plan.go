@@ -184,9 +184,9 @@ func (p *Plan) noteOrdered(l *layout.Layout, cfg *Config) {
 		who, p.LongestWait = "a key", cfg.ConsumerTimeout/2
 	}
 	p.Notes = append(p.Notes, fmt.Sprintf(
-		"%s that fails waits in its place, and what is behind it too, of %d messages that one process at a time has unacked: its attempts are counted in memory, and begin again in another process. "+
+		"%s that fails waits in its place, and what is behind it too, of %d messages that one process at a time has unacked: its attempts are in a note in %s. "+
 			"Every process needs the same Prefetch: if a smaller one takes over from a larger one and ends too, a quorum queue puts its messages behind the others that came back",
-		who, cfg.prefetch(l.Policy)))
+		who, cfg.prefetch(l.Policy), l.Place()))
 }
 
 // noteTimeout notes handlers that may exceed the broker's timeout.

@@ -221,6 +221,44 @@ func TestAProcessDiesBetweenTwoSteps(t *testing.T) {
 	}
 }
 
+// The user may not read the notes. Messages run, and end, all the same: the process counts their attempts, and reports that.
+func TestDeniedNotesAreCountedInMemory(t *testing.T) {
+	t.Parallel()
+	r := brokers.RequireRabbitMQ(t)
+	proxy, err := methodproxy.New(r.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	l := newFixture(t, r, func(l *fixture) {
+		l.cfg.URLs = []string{proxy.URL()}
+		l.cfg.Policy = redeliver.Policy{Order: redeliver.OrderBlocking, MaxRetries: 3, Backoff: redeliver.Fixed(50 * time.Millisecond)}
+	})
+	l.declared()
+	allow := proxy.DenyRight(methodproxy.Operation{Method: "basic.consume", Place: l.queue + ".retry.place"})
+	l.consume(func(msg *message.Message, _ run) error {
+		if strings.HasPrefix(msg.UUID, "fails") {
+			return errHandler
+		}
+		return nil
+	})
+	l.publishMessages("fails", "behind")
+	l.awaitEnds([]string{"fails", "behind"})
+	l.awaitChange("attempts are counted in memory", 1)
+	l.awaitChange("an operation fails", 1)
+	allow()
+	l.publishMessages("fails again")
+	l.awaitEnds([]string{"fails", "behind", "fails again"})
+	l.awaitChange("an operation works again", 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range []string{"fails", "fails again"} {
+		if dead := l.dead[id]; len(dead) != 1 || dead[0].State.Attempts != 4 || dead[0].State.Reason != redeliver.ReasonExhausted {
+			t.Errorf("%s ended as %+v, want one dead letter after 4 attempts", id, dead)
+		}
+	}
+}
+
 // The queue of notes is deleted before a suspect's first turn, and while it waits for another one. It is
 // declared again, and everything continues.
 func TestTheQueueOfNotesIsDeleted(t *testing.T) {

@@ -53,7 +53,7 @@ const (
 
 func bounds(order string) plan.Bounds {
 	return plan.Bounds{
-		Order: order, ForgetsAttempts: order == "", Linger: 10 * time.Second, Settle: 3 * time.Second, Slack: 300 * time.Millisecond,
+		Order: order, Linger: 10 * time.Second, Settle: 3 * time.Second, Slack: 300 * time.Millisecond,
 	}
 }
 

@@ -295,16 +295,19 @@ func (q *Queue) Take(identify func() string) (n *Note, st redeliver.State, crash
 func (q *Queue) DropUntaken() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.untaken) == 0 {
-		return
+	if len(q.untaken) > 0 {
+		q.dropUntakenLocked()
+		q.ackLocked()
 	}
+}
+
+func (q *Queue) dropUntakenLocked() {
 	for _, all := range q.untaken {
 		for _, n := range all {
 			q.removeLocked(n)
 		}
 	}
 	clear(q.untaken)
-	q.ackLocked()
 }
 
 // Create returns a note for a message that has none.
