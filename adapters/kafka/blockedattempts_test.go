@@ -312,3 +312,50 @@ func TestWrapRefusesBlocking(t *testing.T) {
 		t.Errorf("Wrap with OrderBlocking: %v", err)
 	}
 }
+
+// A message of a batch keeps its attempts, too, also those of immediate retries when its process ends in order.
+func TestABlockedMessageOfABatchKeepsItsAttempts(t *testing.T) {
+	t.Parallel()
+	const retries = 40
+	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
+	ids := fillPartitions(t, p.addrs, 5, 0)
+	var mu sync.Mutex
+	var attempts []int
+	began := make(chan struct{}, 100)
+	handle := func(_ context.Context, b *kafka.Batch) error {
+		for _, m := range b.Messages {
+			if string(m.Record.Key) != ids[1] {
+				m.Ack()
+				continue
+			}
+			mu.Lock()
+			attempts = append(attempts, m.State().Attempt())
+			mu.Unlock()
+			m.Answer(errDeclined)
+			began <- struct{}{}
+		}
+		return nil
+	}
+	cfg := kafka.Config{Policy: redeliver.Policy{
+		MaxRetries: retries, Immediate: 2, Order: redeliver.OrderBlocking, Backoff: redeliver.Fixed(50 * time.Millisecond),
+	}}
+	for range 3 {
+		_, stop := consumeBatch(t, p, cfg, redeliver.BatchConfig{Size: 3, Timeout: redeliver.NoWait}, handle)
+		<-began
+		stop()
+	}
+	ev, stop := consumeBatch(t, p, cfg, redeliver.BatchConfig{Size: 3, Timeout: redeliver.NoWait}, handle)
+	ev.awaitEnds(t, ids[1:]...)
+	stop()
+	mu.Lock()
+	defer mu.Unlock()
+	for i, n := range attempts {
+		if n != i+1 {
+			t.Errorf("attempts %v, want 1 to %d", attempts, retries+1)
+			break
+		}
+	}
+	if dead := deadIDs(ev); len(attempts) != retries+1 || len(dead) != 1 || dead[0] != ids[1]+": exhausted" {
+		t.Errorf("%d attempts, dead letters %v", len(attempts), dead)
+	}
+}
