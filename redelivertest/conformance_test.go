@@ -31,7 +31,7 @@ func newHarnessOf(h *harness) adaptertest.Harness {
 		Name: "redelivertest",
 		Features: adaptertest.Features{
 			OrderFirstAttempts: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, CountsCrashes: true,
-			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, OrderThroughRetries: true, GroupPause: true, NewPause: true,
+			ForeignHeaders: true, Refuse: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, KeepsAttemptsInPlace: true, OrderThroughRetries: true, GroupPause: true, NewPause: true,
 		},
 		Origin: h.origin, Open: h.open, Put: h.put, PutRetries: h.putBack, DeadLetters: h.dead, Received: seen, Refuse: h.refuse,
 		DLQTopic: func(origin, group string) (topic, reader string) { return dlqOf(origin, group), "audit" },

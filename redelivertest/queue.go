@@ -46,6 +46,9 @@ type item struct {
 	handlerRuns bool      // its handler runs
 	suspect     bool      // it ran when its process was killed
 	crashes     int       // how often it ran alone when its process was killed
+
+	// noted is the state with which it waits in its place, for the reader that gets it next. Nil while it has not failed.
+	noted *redeliver.State
 }
 
 // delivery is the time for which an item has one owner. Readers get the records that a message causes only after its delivery has
@@ -192,6 +195,17 @@ func (q *queue) settle(it *item, r *reader) {
 		q.lowest = nil
 	}
 	q.b.wakeAllLocked()
+}
+
+// note keeps the state of an item that has failed and waits in its place, as the brokers' notes do: a kill forgets only the
+// immediate retries since.
+func (q *queue) note(it *item, r *reader, st *redeliver.State) {
+	q.b.mu.Lock()
+	defer q.b.mu.Unlock()
+	if it.owner == r {
+		noted := *st
+		it.noted = &noted
+	}
 }
 
 // returnItem frees an item, so that it is delivered again.

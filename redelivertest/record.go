@@ -107,6 +107,7 @@ type received struct {
 	decode     func(*message.Message) error
 	suspect    bool // as of its delivery; the item's own fields need the broker's mu
 	crashes    int
+	noted      *redeliver.State // of the item, as of its delivery
 }
 
 // Message returns the message for the handler.

@@ -99,7 +99,7 @@ func (s *source) mayTakeLocked(it *item) bool {
 // takeLocked makes the reader the owner of an item.
 func (s *source) takeLocked(it *item) {
 	it.owner, it.run = s.reader, &delivery{}
-	s.in <- &received{record: it.record, it: it, decode: s.client.cfg.Decode, suspect: it.suspect, crashes: it.crashes}
+	s.in <- &received{record: it.record, it: it, decode: s.client.cfg.Decode, suspect: it.suspect, crashes: it.crashes, noted: it.noted}
 }
 
 // Parse implements [driver.Source]. It reads the state after the user's headers, as far as it is valid, and sets when
@@ -122,6 +122,10 @@ func (s *source) Parse(m *driver.Message[*received]) error {
 		}
 		if found != nil {
 			s.sub.Emit(redeliver.HeadersIgnored{Topic: s.q.topic, ID: rec.id, Findings: found})
+		}
+		if rec.noted != nil { // it has failed and waits in its place, whatever the order is now
+			st := *rec.noted
+			m.State, m.Retry, m.InPlace, m.Until = &st, true, true, st.Due
 		}
 	}
 	if rec.crashes >= s.sub.Policy.MaxCrashes && m.Step == driver.StepHandle {
@@ -199,7 +203,10 @@ func (s *source) Begin(m *driver.Message[*received]) engine.Admission {
 func (s *source) HandlerEnded(*driver.Message[*received]) {}
 
 // End implements [engine.Gater].
-func (s *source) End(m *driver.Message[*received], _ engine.Ending) {
+func (s *source) End(m *driver.Message[*received], how engine.Ending) {
+	if how.Kind == engine.Stays {
+		s.q.note(m.Record.it, s.reader, how.State)
+	}
 	if m.Step != driver.StepHandle {
 		return
 	}
@@ -217,6 +224,9 @@ func (s *source) Settle(m *driver.Message[*received]) { s.q.settle(m.Record.it, 
 
 // Return implements [driver.Source].
 func (s *source) Return(m *driver.Message[*received], _ time.Duration, _ bool) {
+	if st := m.State; s.sub.KeepsPlace && !m.Displaced && st != nil && !st.LastFailed.IsZero() {
+		s.q.note(m.Record.it, s.reader, st)
+	}
 	s.q.returnItem(m.Record.it, s.reader)
 }
 

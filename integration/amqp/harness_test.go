@@ -27,7 +27,7 @@ import (
 // features are the features of RabbitMQ.
 var features = adaptertest.Features{
 	BinaryHeaders: true, ForeignHeaders: true, CountsCrashes: true, ManyGroups: true, Refuse: true,
-	KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, OrderThroughRetries: true, GroupPause: true, NewPause: true,
+	KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, KeepsAttemptsInPlace: true, OrderThroughRetries: true, GroupPause: true, NewPause: true,
 }
 
 // keyHeader is the header with a message's key, because RabbitMQ's messages have none.

@@ -163,6 +163,7 @@ type Features struct {
 	DelayedPublish       bool // a message may be published for later
 	OrderBlocking        bool // a policy may have redeliver.OrderBlocking
 	OrderThroughRetries  bool // a policy may have redeliver.OrderThroughRetries
+	KeepsAttemptsInPlace bool // KeepsAttempts, also for a message that waits in its place for its next attempt
 	MessageTimes         bool // a message has the time at which it was put
 	NoHeadOfLineBlocking bool // a message that runs for long blocks no other
 	GroupPause           bool // an operator can pause a group; a Service is a Pauser

@@ -27,7 +27,7 @@ type test struct {
 
 func tests() []test {
 	return slices.Concat(settling(), attempts(), otherOutcomes(), deadlines(), dueTimes(), olderPolicies(), fidelity(), bounds(), forgeries(), hostile(), replays(), traces(),
-		crashes(), shutdowns(), orders(), policies(), publishing(), receives(), blocking(), perKey(), inBothForms(slices.Concat(batching(), batchEnds(), batchOrders())), throttles(), outages(), pauses(), loads(), memory())
+		crashes(), shutdowns(), orders(), policies(), publishing(), receives(), blocking(), perKey(), lives(), inBothForms(slices.Concat(batching(), batchEnds(), batchOrders())), throttles(), outages(), pauses(), loads(), memory())
 }
 
 // Run runs the kit: one subtest for each promise. The log lists promises that the harness's Features exclude.

@@ -15,6 +15,7 @@ const sample = "Words before.\n\n" +
 	"| `CountsCrashes` | no: not yet ([issue](https://docs/i)) | yes |\n" +
 	"| `ForeignHeaders` | yes | no ([tables](https://docs/t)) |\n" +
 	"| `KeepsAttempts` | yes | yes |\n" +
+	"| `KeepsAttemptsInPlace` | yes | no: ([counts](https://docs/c)) |\n" +
 	"| `DelayedPublish` | yes | yes |\n" +
 	"| `MessageTimes` | yes | yes |\n" +
 	"| `NoHeadOfLineBlocking` | yes | yes |\n" +
@@ -26,7 +27,7 @@ const sample = "Words before.\n\n" +
 	"\n| `NoRow` | is of another table | |\n"
 
 func TestCheckTable(t *testing.T) {
-	kafka := Features{OrderFirstAttempts: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, OrderThroughRetries: true, GroupPause: true, NewPause: true}
+	kafka := Features{OrderFirstAttempts: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, KeepsAttemptsInPlace: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, OrderThroughRetries: true, GroupPause: true, NewPause: true}
 	rabbit := Features{BinaryHeaders: true, CountsCrashes: true, ManyGroups: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, OrderThroughRetries: true, GroupPause: true, NewPause: true}
 	without := func(f Features, change func(*Features)) Features { change(&f); return f }
 	for name, c := range map[string]struct {

@@ -31,7 +31,7 @@ import (
 // Features are the optional features that Kafka supports.
 var Features = adaptertest.Features{
 	OrderFirstAttempts: true, BinaryHeaders: true, DuplicateHeaders: true, NullBody: true, ForeignHeaders: true,
-	CountsCrashes: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, OrderThroughRetries: true, GroupPause: true, NewPause: true,
+	CountsCrashes: true, ManyGroups: true, Refuse: true, KeepsAttempts: true, DelayedPublish: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, KeepsAttemptsInPlace: true, OrderThroughRetries: true, GroupPause: true, NewPause: true,
 }
 
 // A small number, because a run of the kit has hundreds of topics.
