@@ -532,3 +532,24 @@ func retryWhileLate(t *testing.T, most time.Duration, try func() (late time.Dura
 		t.Logf("report: late by %v, more than %v: once more", late, most)
 	}
 }
+
+// makeSuspects delivers all messages of the queue to processes that die, so that they are suspects.
+func (l *fixture) makeSuspects() {
+	l.Helper()
+	for range 5 {
+		conn, err := amqp091.Dial(l.rabbit.URL())
+		if err != nil {
+			l.Fatal(err)
+		}
+		ch, err := conn.Channel()
+		if err != nil {
+			l.Fatal(err)
+		}
+		in, err := ch.Consume(l.queue, "", false, false, false, false, nil)
+		if err != nil {
+			l.Fatal(err)
+		}
+		<-in
+		_ = conn.Close()
+	}
+}

@@ -175,24 +175,3 @@ func surviveInItsPlace(t *testing.T, r *brokers.Rabbit, lose func(*fixture, *cut
 		t.Errorf("runs are %+v, dead letters %+v; want none", l.runs["m"], l.dead)
 	}
 }
-
-// makeSuspects delivers all messages of the queue to processes that die, so that they are suspects.
-func (l *fixture) makeSuspects() {
-	l.Helper()
-	for range 5 {
-		conn, err := amqp091.Dial(l.rabbit.URL())
-		if err != nil {
-			l.Fatal(err)
-		}
-		ch, err := conn.Channel()
-		if err != nil {
-			l.Fatal(err)
-		}
-		in, err := ch.Consume(l.queue, "", false, false, false, false, nil)
-		if err != nil {
-			l.Fatal(err)
-		}
-		<-in
-		_ = conn.Close()
-	}
-}
