@@ -231,6 +231,27 @@ func TestAChargeThatStaysIsReported(t *testing.T) {
 	})
 }
 
+// A suspect is settled while its channel ends. Nothing confirms its acks any more, and it gives its turn back.
+func TestASuspectThatIsSettledAtTheEndGivesItsTurnBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, m := aSuspect(t, Config{})
+		refuse := func(string, string) (net.Conn, error) { return nil, errFull }
+		s.r.client.consuming = link.New(link.Options{URLs: []string{"amqp://localhost"}, AMQP: amqp091.Config{Dial: refuse}})
+		s.notes.Link = s.r.client.consuming
+		s.needNote(m.Record)
+		takeTurn(t, s, m)
+		s.End(m, engine.Ending{Kind: engine.Moved})
+		s.notes.Close()
+		s.Settle(m)
+		<-time.After(time.Minute)
+		if !s.tryBegin() {
+			t.Error("it keeps its turn")
+		}
+		s.r.client.consuming.Close()
+		<-time.After(time.Minute)
+	})
+}
+
 // With PauseNew, a suspect whose turn had ended took a turn and gave it back again and again.
 func TestASuspectRequestsNoTurnInAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -36,6 +37,9 @@ const (
 const (
 	maxMessage = 2048 // bytes of what identifies a message
 	maxSpent   = 16   // messages that wait for their ack
+	// maxSpentTime is how long they wait, as far as notes are written: the broker ends a channel that keeps a message for longer
+	// than its consumer_timeout.
+	maxSpentTime = time.Minute
 )
 
 // errLost is the error of a request on a channel that has ended.
@@ -73,8 +77,9 @@ type Queue struct {
 	ch      *amqp091.Channel // nil while it is not read
 	ended   chan struct{}    // closed when ch has ended
 	closed  bool
-	loaded  bool     // all notes of earlier processes were read
-	spent   []uint64 // messages on ch that say nothing any more
+	loaded  bool      // all notes of earlier processes were read
+	spent   []uint64  // messages on ch that say nothing any more
+	since   time.Time // of the first of them
 	notes   map[string]*Note
 	untaken map[string][]*Note       // by message: read, but the message has not come
 	marks   map[string]chan struct{} // closed when the queue has delivered the mark
@@ -181,6 +186,9 @@ func (q *Queue) receive(d *amqp091.Delivery) {
 func (q *Queue) spendLocked(tag uint64) {
 	if tag == 0 {
 		return
+	}
+	if len(q.spent) == 0 {
+		q.since = time.Now()
 	}
 	if q.spent = append(q.spent, tag); len(q.spent) >= maxSpent {
 		q.ackLocked()
@@ -295,10 +303,8 @@ func (q *Queue) Take(identify func() string) (n *Note, st redeliver.State, crash
 func (q *Queue) DropUntaken() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.untaken) > 0 {
-		q.dropUntakenLocked()
-		q.ackLocked()
-	}
+	q.dropUntakenLocked()
+	q.ackLocked()
 }
 
 func (q *Queue) dropUntakenLocked() {
@@ -334,6 +340,9 @@ func (q *Queue) Write(ctx context.Context, n *Note, st *redeliver.State, crashes
 	}
 	if st != nil {
 		n.state = *st
+	}
+	if time.Since(q.since) > maxSpentTime {
+		q.ackLocked()
 	}
 	n.crashes, n.written = crashes, false
 	n.version++
@@ -376,15 +385,18 @@ func (q *Queue) removeLocked(n *Note) {
 	q.spendLocked(n.tag)
 }
 
-// Confirm returns when the broker has the acks of the removed notes.
+// Confirm returns when the broker has the acks of the removed notes, or nothing is read any more.
 func (q *Queue) Confirm(ctx context.Context) error {
 	if err := q.Open(ctx); err != nil {
 		return err
 	}
 	q.mu.Lock()
-	ch := q.ch
+	ch, closed := q.ch, q.closed
 	q.mu.Unlock()
-	if ch == nil {
+	switch {
+	case closed:
+		return nil
+	case ch == nil:
 		return errLost
 	}
 	_, err := ch.QueueDeclarePassive(q.Name, true, false, false, false, nil) // after the answer the broker has the acks
