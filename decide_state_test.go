@@ -86,7 +86,7 @@ func TestDecideKeepsTheFirstError(t *testing.T) {
 	st := minutes.Decide(redeliver.State{}, timeout, now).State
 	for _, err := range []error{timeout, duplicate} {
 		want := ""
-		if err != timeout {
+		if !errors.Is(err, timeout) {
 			want = "timed out"
 		}
 		if got := minutes.Postpone(st, err, now).State; got.FirstError != want || got.Error != err.Error() {

@@ -215,7 +215,7 @@ func NewPauseMark(reason string, newOnly bool) redeliver.PauseMark {
 	return engine.NewPauseMark(reason, newOnly)
 }
 
-// Messages returns the channel for a Watermill subscriber. It is nil if there is a Handler. Close closes it: a
+// Messages returns the channel for a Watermill subscriber. It is nil if there is a Handler or a BatchHandler. Close closes it: a
 // subscriber calls Close after Run, because a Router waits for the end of the channel. A message is done when it is
 // acked. A nacked message has failed an attempt.
 func (c *Consumer[R]) Messages() <-chan *message.Message { return c.out }

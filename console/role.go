@@ -14,12 +14,12 @@ type Role uint8
 
 // The roles. The zero Role has no rights.
 const (
-	// Viewer sees counts, causes and tasks, and of each message its id, position, times, reason and the error without
+	// RoleViewer sees counts, causes and tasks, and of each message its id, position, times, reason and the error without
 	// details. It sees no body, key or header.
 	RoleViewer Role = iota + 1
-	// Reader sees whole messages, as far as Config.Redact shows them, and may search by their content.
+	// RoleReader sees whole messages, as far as Config.Redact shows them, and may search by their content.
 	RoleReader
-	// Operator may replay, edit and purge messages, release and cancel waiting messages, and pause the group.
+	// RoleOperator may replay, edit and purge messages, release and cancel waiting messages, and pause the group.
 	RoleOperator
 )
 
@@ -151,10 +151,10 @@ const (
 	ActionResume Action = "resume"
 	ActionEdit   Action = "edit"
 	ActionPurge  Action = "purge"
-	// Release and CancelWaiting send a command about waiting messages to the group's consumers.
+	// ActionRelease and ActionCancelWaiting send a command about waiting messages to the group's consumers.
 	ActionRelease       Action = "release"
 	ActionCancelWaiting Action = "cancel waiting"
-	// PauseGroup and ResumeGroup pause and resume the group whose messages the DLQ has.
+	// ActionPauseGroup and ActionResumeGroup pause and resume the group whose messages the DLQ has.
 	ActionPauseGroup  Action = "pause group"
 	ActionResumeGroup Action = "resume group"
 )

@@ -68,10 +68,10 @@ const NoReadEffect = "nothing"
 
 // Holder is the user who holds a lock of a DLQ, and the task.
 type Holder struct {
-	Who   string    // a person and a host, as the user gave them
-	Task  string    // the id of the task
-	Since time.Time // when it was taken
-	Until time.Time // when it ends if it is not renewed; zero if a connection holds the lock
+	Who   string    `json:"Who"`   // a person and a host, as the user gave them
+	Task  string    `json:"Task"`  // the id of the task
+	Since time.Time `json:"Since"` // when it was taken
+	Until time.Time `json:"Until"` // when it ends if it is not renewed; zero if a connection holds the lock
 }
 
 // From says where a scan begins.

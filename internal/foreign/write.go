@@ -12,13 +12,10 @@ import (
 // report whether the producer or the broker set a record's time.
 const springNoTimestampType = "NoTimestampType"
 
-// maxText bounds the value of a header, in bytes, if it is not the text of an error.
-const maxText = 512
-
 // AppendSpring appends the headers that Spring Kafka's DeadLetterPublishingRecoverer writes for a dead letter with that
 // state.
 func AppendSpring(to []deadletter.Header, st *redeliver.State) []deadletter.Header {
-	to = append(to, text(springPrefix+"original-topic", st.Origin, maxText), text(springGroup, st.Group, maxText))
+	to = append(to, text(springPrefix+"original-topic", st.Origin), text(springGroup, st.Group))
 	if st.Source.Known {
 		to = append(to,
 			deadletter.Header{Name: springPrefix + "original-partition", Value: binary.BigEndian.AppendUint32(nil, uint32(st.Source.Partition))},
@@ -27,14 +24,14 @@ func AppendSpring(to []deadletter.Header, st *redeliver.State) []deadletter.Head
 	if !st.Source.Timestamp.IsZero() {
 		to = append(to,
 			deadletter.Header{Name: springPrefix + "original-timestamp", Value: binary.BigEndian.AppendUint64(nil, uint64(st.Source.Timestamp.UnixMilli()))},
-			text(springPrefix+"original-timestamp-type", springNoTimestampType, maxText))
+			text(springPrefix+"original-timestamp-type", springNoTimestampType))
 	}
 	return append(to,
-		text(springPrefix+"exception-fqcn", st.ErrorType, maxText),
-		text(springPrefix+"exception-message", st.Error, limits.MaxErrorText),
-		text(springPrefix+"exception-stacktrace", st.ErrorType+": "+st.Error, limits.MaxErrorText))
+		text(springPrefix+"exception-fqcn", st.ErrorType),
+		text(springPrefix+"exception-message", st.Error),
+		text(springPrefix+"exception-stacktrace", st.ErrorType+": "+st.Error))
 }
 
-func text(name, value string, maxBytes int) deadletter.Header {
-	return deadletter.Header{Name: name, Value: []byte(limits.Cut(value, maxBytes))}
+func text(name, value string) deadletter.Header {
+	return deadletter.Header{Name: name, Value: []byte(limits.Cut(value, limits.MaxErrorText))}
 }
