@@ -279,6 +279,12 @@ func TestTheCheckerFinds(t *testing.T) {
 			b.change("bad", 1, history.Begin, func(l *history.Line) { l.At -= 2 * second })
 			return b.change("bad", 0, history.Written, func(l *history.Line) { l.Partition = 1 })
 		}, ""},
+		"not if a replay brought back what had expired": {func(b *builder) *builder {
+			b.change("bad", 1, history.Begin, func(l *history.Line) { l.At -= 2 * second })
+			b.change("bad", 3, history.Dead, func(l *history.Line) { l.Reason, l.Attempt = "expired", 0 })
+			b.world.Messages[2].Expires = time.Second
+			return b.fault(1.5, 1.6, plan.Replay, "billing")
+		}, ""},
 		"OrderThroughRetries: a message before the earlier one has ended": {func(b *builder) *builder {
 			b.world.Services[0].Versions[0].Order = plan.OrderThroughRetries
 			return b.change("bad", 1, history.Begin, func(l *history.Line) { l.At -= second })

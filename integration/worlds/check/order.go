@@ -120,6 +120,9 @@ func (c *checker) checkPair(order string, a, b *message) {
 		return // it loses its place
 	}
 	inBatches := c.world.Services[b.key.service].Way == plan.ConsumeBatch
+	if len(b.dead) > 0 && slices.Contains([]string{"crashed", "expired"}, b.dead[0].Reason) && c.replayed(b.key.service, b.runs[0].begin) {
+		return // it ended without a run of its own, and a replay has no order
+	}
 	// A process that died cannot report that a run was in vain.
 	i := slices.IndexFunc(b.runs, func(r *run) bool { return !r.vain && (!inBatches || r.end != 0 || order == plan.OrderFirstAttempts) })
 	if i < 0 { // it has expired meanwhile
