@@ -2,6 +2,7 @@ package otel_test
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -111,6 +112,34 @@ func TestOnlyADeadLetterIsAnErrorAndAReplayIsLinkedToIt(t *testing.T) {
 		r.wantSpan(again, "process orders", "succeeded", "previous="+last.id()+" "+published, codes.Unset)
 		if again.attribute("redeliver.attempt") != "1" || again.attribute("redeliver.replays") != "1" {
 			t.Errorf("a replay has %v", again.Attributes())
+		}
+	})
+}
+
+// The span of a write to the DLQ has the first error, if the last one is another.
+func TestADeadLetterHasItsFirstError(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		tr, r := newTracer(t, otel.TracerConfig{})
+		c := b.Open(redelivertest.Config{Group: "billing", Tracer: tr, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(minute)}})
+		orders := c.Handle("orders", func(msg *message.Message) error {
+			st, _ := redeliver.FromContext(msg.Context())
+			if msg.UUID == "o-2" && st.Attempts == 0 {
+				return errors.New("timed out")
+			}
+			return errDeclined
+		})
+		for _, id := range []string{"o-1", "o-2"} {
+			b.Publish("orders", traced(id))
+			orders.Outcome(id)
+		}
+		got := make(map[string]string)
+		for _, s := range r.spans(6) {
+			if s.Name() == "dead_letter "+orders.DeadLetterQueue().Info().DLQ {
+				got[s.attribute("messaging.message.id")] = s.attribute("redeliver.first_error")
+			}
+		}
+		if want := map[string]string{"o-1": "", "o-2": "timed out"}; !maps.Equal(got, want) {
+			t.Errorf("the first errors are %q, want %q", got, want)
 		}
 	})
 }
