@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/mq"
 	"github.com/redeliver/redeliver/observe"
 )
 
@@ -64,6 +65,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, defaultMaxInFlight)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
+	c.SendTimeout = cmp.Or(c.SendTimeout, engine.DefaultSendTimeout)
 	return c
 }
 
@@ -96,13 +98,20 @@ func (c Config) validate() error {
 	return ps.Err()
 }
 
-// Client makes a service a member of a group. It is safe for concurrent use.
+// Client makes a service a member of a group. It is the same as on a real broker ([mq.Client]), with what a test needs. It is safe
+// for concurrent use.
 type Client struct {
+	*mq.Client
+
+	service *memberClient
+}
+
+// memberClient implements [mq.Broker].
+type memberClient struct {
 	b   *Broker
 	cfg Config
 
 	// The broker's mu guards the following fields.
-	subs                    []*Subscriber
 	closing, closed, killed bool
 
 	running int   // on all its subscriptions
@@ -126,27 +135,35 @@ func (b *Broker) newClient(cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("redelivertest: %w", err)
 	}
-	return &Client{b: b, cfg: cfg}, nil
+	c := &memberClient{b: b, cfg: cfg}
+	return &Client{mq.NewClient(c), c}, nil
 }
 
-// Close ends all subscribers, waits until their handlers have returned or Config.DrainTimeout is
-// over, and disconnects. If ctx ends meanwhile, Close returns ctx's error and continues in the
-// background. If ctx had already ended, Close waits for at most Config.DrainTimeout. A second Close
-// does nothing.
-func (c *Client) Close(ctx context.Context) error {
+// Options implements [mq.Broker].
+func (c *memberClient) Options() mq.BrokerOptions {
+	const test = "a test looks at the Subscription"
+	return mq.BrokerOptions{Name: "redelivertest", DrainTimeout: c.cfg.DrainTimeout, SendTimeout: c.cfg.SendTimeout, Unsupported: map[string]string{
+		"DeadLetters": test, "DeadLetterQueues": test, "Doctor": test, "Waiting": test, "WaitingLevels": test, "Release": test,
+	}}
+}
+
+// Plan implements [mq.Broker].
+func (c *memberClient) Plan(context.Context, string) (*mq.Plan, error) {
+	return nil, fmt.Errorf("redelivertest: Plan is %w: the broker in memory can hold every policy", mq.ErrUnsupported)
+}
+
+// BeginClose implements [mq.Broker].
+func (c *memberClient) BeginClose() {
 	c.b.mu.Lock()
-	subs := c.subs
-	c.subs, c.closing = nil, true
-	c.b.mu.Unlock()
-	shut := func(s *Subscriber) { _ = s.Close() } // always nil
-	if err := engine.CloseAll(ctx, subs, shut, func() {
-		c.b.mu.Lock()
-		defer c.b.mu.Unlock()
-		c.closed = true
-	}); err != nil {
-		return fmt.Errorf("redelivertest: closing: %w", err)
-	}
-	return nil
+	defer c.b.mu.Unlock()
+	c.closing = true
+}
+
+// Disconnect implements [mq.Broker].
+func (c *memberClient) Disconnect() {
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	c.closed = true
 }
 
 var (
@@ -155,7 +172,7 @@ var (
 )
 
 // checkOpenLocked returns an error if the client has ended.
-func (c *Client) checkOpenLocked() error {
+func (c *memberClient) checkOpenLocked() error {
 	switch {
 	case c.killed:
 		return errKilled
@@ -167,7 +184,7 @@ func (c *Client) checkOpenLocked() error {
 }
 
 // recorder returns the sink of a subscription. It records each event and passes it on.
-func (c *Client) recorder(q *queue) redeliver.Sink {
+func (c *memberClient) recorder(q *queue) redeliver.Sink {
 	recorder := redeliver.SinkFunc(func(e redeliver.Event) {
 		c.b.mu.Lock()
 		dead := c.killed

@@ -11,7 +11,7 @@ import (
 // when its process died. After Policy.MaxCrashes crashes the message goes to the DLQ.
 
 // mayRunLocked reports whether an item may run now, beside the other items that the client runs.
-func (c *Client) mayRunLocked(it *item) bool {
+func (c *memberClient) mayRunLocked(it *item) bool {
 	if s := c.nextSuspectLocked(); s != nil {
 		return it == s && c.running == 0
 	}
@@ -21,7 +21,7 @@ func (c *Client) mayRunLocked(it *item) bool {
 // nextSuspectLocked returns the suspect that runs next, or nil. Those with the fewest crashes come first, so that a message that
 // kills its process does not delay the others for long. Nothing waits for a suspect that a pause holds back, or that is behind
 // another message of its key.
-func (c *Client) nextSuspectLocked() (next *item) {
+func (c *memberClient) nextSuspectLocked() (next *item) {
 	if !c.b.crashed {
 		return nil
 	}
@@ -54,7 +54,9 @@ func (it *item) reachedMaxCrashes(r *reader) bool { return it.crashes >= r.sub.P
 // settles and writes nothing, the next member of its group gets its messages, and its sink gets no
 // more events. A crash counts for a message that ran alone. Kill does not wait for handlers: their
 // contexts end, and their answers are ignored.
-func (c *Client) Kill() {
+func (c *Client) Kill() { c.service.kill() }
+
+func (c *memberClient) kill() {
 	c.b.mu.Lock()
 	c.killed, c.closed, c.b.crashed = true, true, true
 	var ran []*item

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/mq"
 	"github.com/redeliver/redeliver/redelivertest"
 )
 
@@ -204,8 +205,8 @@ func TestAKilledProcessLosesNothing(t *testing.T) {
 
 // A pause holds back a suspect that has had no attempt. No other message of the client waits for it.
 func TestAPauseHoldsBackSuspects(t *testing.T) {
-	for name, pause := range map[string]func(*redelivertest.Client, context.Context, string, string) error{
-		"of new messages": (*redelivertest.Client).PauseNew, "of all": (*redelivertest.Client).Pause,
+	for name, pause := range map[string]func(*mq.Operations, context.Context, string, string) error{
+		"of new messages": (*mq.Operations).PauseNew, "of all": (*mq.Operations).Pause,
 	} {
 		redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 			first := open(b, quick)
@@ -213,7 +214,7 @@ func TestAPauseHoldsBackSuspects(t *testing.T) {
 			b.Publish("orders", msg("o-1"))
 			b.Wait()
 			second := open(b, quick)
-			if err := pause(second, t.Context(), "orders", "a test"); err != nil {
+			if err := pause(second.Operations(), t.Context(), "orders", "a test"); err != nil {
 				t.Fatal(err)
 			}
 			var ran, others atomic.Int64
@@ -224,7 +225,7 @@ func TestAPauseHoldsBackSuspects(t *testing.T) {
 			if ran.Load() != 0 || others.Load() != 1 {
 				t.Errorf("pause %s: %d attempts at the suspect, want none; %d of another topic, want one", name, ran.Load(), others.Load())
 			}
-			if err := second.Resume(t.Context(), "orders"); err != nil {
+			if err := second.Operations().Resume(t.Context(), "orders"); err != nil {
 				t.Fatal(err)
 			}
 			b.Wait()

@@ -7,23 +7,29 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Pause pauses a topic for all clients of the group, until [Client.Resume]: nothing new begins. It takes effect at
-// once. [Broker.Wait] cannot return while messages wait for the end of a pause.
-func (c *Client) Pause(_ context.Context, topic, reason string) error {
+// Pause implements [mq.Pauser]. It takes effect at once. [Broker.Wait] cannot return while messages wait for the end of a pause.
+func (c *memberClient) Pause(_ context.Context, topic, reason string) error {
 	mark := engine.NewPauseMark(reason, false)
 	return c.setPaused(topic, &mark)
 }
 
-// PauseNew is [Client.Pause], but retries that fall due continue.
-func (c *Client) PauseNew(_ context.Context, topic, reason string) error {
+// PauseNew implements [mq.NewPauser]: retries that fall due continue.
+func (c *memberClient) PauseNew(_ context.Context, topic, reason string) error {
 	mark := engine.NewPauseMark(reason, true)
 	return c.setPaused(topic, &mark)
 }
 
-// Resume ends a pause. It does nothing if there is none.
-func (c *Client) Resume(_ context.Context, topic string) error { return c.setPaused(topic, nil) }
+// Resume implements [mq.Pauser].
+func (c *memberClient) Resume(_ context.Context, topic string) error { return c.setPaused(topic, nil) }
 
-func (c *Client) setPaused(topic string, mark *redeliver.PauseMark) error {
+// Paused implements [mq.Pauser].
+func (c *memberClient) Paused(_ context.Context, topic string) (*redeliver.PauseMark, error) {
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	return c.b.queueLocked(topic, c.cfg.Group).paused, nil
+}
+
+func (c *memberClient) setPaused(topic string, mark *redeliver.PauseMark) error {
 	b := c.b
 	b.pausing.Lock()
 	defer b.pausing.Unlock()

@@ -12,27 +12,18 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Publisher writes messages; it is a Watermill publisher and safe for
-// concurrent use.
-type Publisher struct{ client *Client }
-
-// Publisher returns a publisher. It publishes until the client is closed.
-func (c *Client) Publisher() *Publisher { return &Publisher{c} }
-
-// Publish writes the messages, and returns the errors of those that it refuses. A message with
-// Watermill's delay metadata (package components/delay) waits in the client's group, which must
-// read that topic. When it is due, it is published to the topic, for all groups.
-func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
+// Publish implements [mq.Broker].
+func (c *memberClient) Publish(topic string, messages ...*message.Message) error {
 	var errs []error
 	for _, msg := range messages {
-		if err := p.client.publish(topic, msg); err != nil {
+		if err := c.publish(topic, msg); err != nil {
 			errs = append(errs, fmt.Errorf("redelivertest: message %s for %s: %w", msg.UUID, topic, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (c *Client) publish(topic string, msg *message.Message) error {
+func (c *memberClient) publish(topic string, msg *message.Message) error {
 	c.b.mu.Lock()
 	err := c.checkOpenLocked()
 	c.b.mu.Unlock()
@@ -61,9 +52,3 @@ func (c *Client) publish(topic string, msg *message.Message) error {
 	q.waitLocked(level, rec.with(&st), nil, -1)
 	return nil
 }
-
-// Close implements message.Publisher and does nothing, because a Router calls it while handlers
-// still run. Client.Close ends the publisher.
-func (p *Publisher) Close() error { return nil }
-
-var _ message.Publisher = (*Publisher)(nil)

@@ -60,14 +60,14 @@ func (b *Broker) Start(router *message.Router) {
 // more member of the client's group. It returns the subscription, which reports what happens. Other
 // middlewares run inside Retry.
 func (c *Client) Handle(topic string, h message.NoPublishHandlerFunc, inside ...message.HandlerMiddleware) *Subscription {
-	c.b.tb.Helper()
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: c.cfg.DrainTimeout}, watermill.NopLogger{})
+	c.service.b.tb.Helper()
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: c.service.cfg.DrainTimeout}, watermill.NopLogger{})
 	if err != nil {
-		c.b.tb.Fatalf("redelivertest: making a router: %v", err)
+		c.service.b.tb.Fatalf("redelivertest: making a router: %v", err)
 	}
 	router.AddMiddleware(middleware.Retry())
 	router.AddMiddleware(inside...)
 	router.AddConsumerHandler(topic, topic, c.Subscriber(), h)
-	c.b.Start(router)
+	c.service.b.Start(router)
 	return c.Subscription(topic)
 }

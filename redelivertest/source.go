@@ -284,7 +284,7 @@ func (c codec) State(m *driver.Message[*received], st *redeliver.State) {
 
 // store writes the messages of one queue to the delay topics, to the DLQ and to their topic.
 type store struct {
-	client *Client
+	client *memberClient
 	q      *queue
 	ladder delayqueue.Ladder
 }

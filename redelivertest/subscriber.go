@@ -3,7 +3,6 @@ package redelivertest
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -14,72 +13,33 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Subscriber delivers the messages of topics to the client's group; it is a
-// Watermill subscriber and safe for concurrent use.
-type Subscriber struct {
-	client *Client
-	ctx    context.Context // ends with Close
-	stop   context.CancelFunc
-	group  sync.WaitGroup
-}
-
-// Subscriber returns a subscriber of the client's group. Closing it, as a Router does, ends its
-// subscriptions, but not the client.
-func (c *Client) Subscriber() *Subscriber {
-	s := &Subscriber{client: c}
-	s.ctx, s.stop = context.WithCancel(context.Background())
-	c.b.mu.Lock()
-	defer c.b.mu.Unlock()
-	c.subs = append(c.subs, s)
-	return s
-}
-
-// Subscribe joins the group for a topic, which need not exist, and delivers its messages, the
-// oldest first, until ctx ends or the subscriber is closed. Every call adds a member to the group.
-// First deliveries of one key run one after another, beside one retry of that key. Later messages
-// of a key overtake a failed one, unless Policy.Order says otherwise. A nacked message has failed
-// an attempt.
-func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	b := s.client.b
+// Subscribe implements [mq.Broker]. The topic need not exist. The oldest message is delivered first. First deliveries of one key run
+// one after another, beside one retry of that key.
+func (c *memberClient) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, func(context.Context), error) {
+	b := c.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := s.client.checkOpenLocked(); err != nil {
-		return nil, err
+	if err := c.checkOpenLocked(); err != nil {
+		return nil, nil, err
 	}
-	if s.ctx.Err() != nil || s.client.closing {
-		return nil, errClosed
+	if c.closing {
+		return nil, nil, errClosed
 	}
-	if err := engine.CheckReceiver(ctx, s.client.cfg.policy(topic)); err != nil {
-		return nil, fmt.Errorf("redelivertest: %w", err)
+	if err := engine.CheckReceiver(ctx, c.cfg.policy(topic)); err != nil {
+		return nil, nil, fmt.Errorf("redelivertest: %w", err)
 	}
-	r := newReader(s.client, b.queueLocked(topic, s.client.cfg.Group))
+	r := newReader(c, b.queueLocked(topic, c.cfg.Group))
 	b.readers = append(b.readers, r)
-	run, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(s.ctx, cancel)
-	s.group.Go(func() {
-		defer stop()
-		defer cancel()
-		r.run(run, context.WithoutCancel(ctx))
-	})
-	return r.out, nil
+	values := context.WithoutCancel(ctx)
+	return r.out, func(ctx context.Context) { r.run(ctx, values) }, nil
 }
 
-// Close ends all subscriptions and returns when their channels are closed. It waits for messages in
-// flight, up to Config.DrainTimeout. After that their contexts end, and they are delivered again.
-func (s *Subscriber) Close() error {
-	b := s.client.b
-	b.mu.Lock() // no Subscribe is in progress
-	s.stop()
-	b.mu.Unlock()
-	s.group.Wait()
-	return nil
-}
-
-var _ message.Subscriber = (*Subscriber)(nil)
+// Initialize implements [mq.Broker]. There is nothing to create.
+func (c *memberClient) Initialize(string) error { return nil }
 
 // reader is one Subscribe.
 type reader struct {
-	client *Client
+	client *memberClient
 	q      *queue
 	sub    *engine.Subscription
 	ladder delayqueue.Ladder
@@ -90,7 +50,7 @@ type reader struct {
 	engine *engine.Engine[*received]
 }
 
-func newReader(c *Client, q *queue) *reader {
+func newReader(c *memberClient, q *queue) *reader {
 	p := c.cfg.policy(q.topic)
 	r := &reader{
 		client: c, q: q, ladder: delayqueue.NewLadder(p), out: make(chan *message.Message), killed: make(chan struct{}),

@@ -27,9 +27,9 @@ type Subscription struct{ q *queue }
 
 // Subscription returns a topic as the client's group reads it.
 func (c *Client) Subscription(topic string) *Subscription {
-	c.b.mu.Lock()
-	defer c.b.mu.Unlock()
-	return &Subscription{c.b.queueLocked(topic, c.cfg.Group)}
+	c.service.b.mu.Lock()
+	defer c.service.b.mu.Unlock()
+	return &Subscription{c.service.b.queueLocked(topic, c.service.cfg.Group)}
 }
 
 // Stored is a message on a delay topic or in the DLQ.

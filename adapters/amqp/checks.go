@@ -25,7 +25,7 @@ import (
 // with the command that deletes each. It consumes, writes and creates nothing. Most of these checks
 // need the management API: without Config.ManagementURL they are listed as not checked. Doctor
 // returns an error if the broker or that API does not answer.
-func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
+func (c *client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
 	_, s, err := c.survey(ctx, topic)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Handler handles a delivery, see [Consume].
@@ -56,12 +57,12 @@ func (c Config) consume(ctx context.Context, ps check.Problems, queues []string,
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("amqp: %w", err)
 	}
-	client, err := Open(ctx, c)
+	client, err := openClient(ctx, c)
 	if err != nil {
 		return err
 	}
 	if err := client.checkPolicyNames(ctx, queues...); err != nil {
-		return errors.Join(err, client.Close(ctx))
+		return errors.Join(err, mq.NewClient(client).Close(ctx))
 	}
 	var readers []*reader
 	var errs []error
@@ -80,7 +81,7 @@ func (c Config) consume(ctx context.Context, ps check.Problems, queues []string,
 		}
 		all.Wait()
 	}
-	return errors.Join(err, client.Close(ctx))
+	return errors.Join(err, mq.NewClient(client).Close(ctx))
 }
 
 // checkConsume returns the problems of a call of Consume or ConsumeBatch that Open does not check.

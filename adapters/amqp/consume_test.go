@@ -29,7 +29,7 @@ func consumeAll(t *testing.T, n, inFlight int, opt func(handled chan<- int) engi
 		t.Fatal(err)
 	}
 	handled := make(chan int, n)
-	r := newReader(context.Background(), &Client{cfg: cfg, turn: engine.NewTurn()}, l)
+	r := newReader(context.Background(), &client{cfg: cfg, turn: engine.NewTurn()}, l)
 	o := opt(handled)
 	o.Sub, o.Codec, o.Store = r.sub, codec{layout: l}, r.store
 	e := engine.New(o)

@@ -21,7 +21,7 @@ func TestDeadLetterQueuesListsDLQs(t *testing.T) {
 	for _, queue := range []string{long, umlauts} {
 		f.Queues = append(f.Queues, amqptest.Fields{"name": layout.Names{}.DLQOf(queue)}, amqptest.Fields{"name": layout.Names{}.RetryOf(queue)})
 	}
-	c := &Client{cfg: Config{
+	c := &client{cfg: Config{
 		URLs: []string{"amqp://guest:guest@localhost/"}, ManagementURL: f.Start(t),
 	}.withDefaults()}
 	all, err := c.DeadLetterQueues(t.Context())

@@ -14,28 +14,16 @@ import (
 	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/wirename"
+	"github.com/redeliver/redeliver/mq"
 )
-
-// DeadLetterConfig names the DLQ to open. Topic is required.
-type DeadLetterConfig struct {
-	// Topic is the topic whose queue's messages failed.
-	Topic string
-	// DLQ is a queue that another program fills for this queue: RabbitMQ itself, by a dead-letter
-	// exchange, or Watermill's poison queue. Default: the DLQ of redeliver.
-	DLQ string
-	// DeliveryLimit is the number of deliveries at which the broker removes a message of such a DLQ.
-	// Each look is a delivery. A look is refused from half of the limit on, a replay or a purge from
-	// two below it. Default: the limit that the management API reports; without that API 20,
-	// RabbitMQ 4's default. The limit of redeliver's own DLQ is out of reach.
-	DeliveryLimit int
-}
 
 // DeadLetters opens the DLQ of a topic's queue, which must exist. Its companion, "<dlq>.state", is
 // created with the first write to it. The returned queue has connections of its own. Keep the
 // client open while you use it.
-func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
+func (c *client) DeadLetters(ctx context.Context, cfg mq.DeadLetterConfig) (deadletter.Queue, error) {
 	queue := c.cfg.Topology.queue(cfg.Topic)
 	var ps check.Problems
+	ps = append(ps, cfg.Unused("RabbitMQ has neither groups nor leases, and a replay goes to the retry queue", "Group", "ReplayTo", "ReadBy", "Lease")...)
 	layout.CheckQueue(&ps, fmt.Sprintf("queue of topic %q", cfg.Topic), queue)
 	c.cfg.names().Check(&ps, queue)
 	info := deadletter.Info{
@@ -74,7 +62,7 @@ var ErrNoManagement = management.ErrNoAPI
 // ".dlq". Without the management API the error is ErrNoManagement. Origin, Group and ReplayTo come
 // from the name. They are empty if the name was too long and was cut, or if the queue belongs to
 // another program. DLQs with other names (Config.Names) are not found.
-func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error) {
+func (c *client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error) {
 	m := c.cfg.management()
 	if m == nil {
 		return nil, fmt.Errorf("amqp: listing the DLQs: %w", ErrNoManagement)

@@ -18,7 +18,7 @@ import (
 
 // declared is what a client has declared, by topic. It is safe for concurrent use.
 type declared struct {
-	c *Client
+	c *client
 
 	mu        sync.Mutex
 	layouts   map[string]*layout.Layout
@@ -26,7 +26,7 @@ type declared struct {
 	deleted   map[string]bool // topics that had a layout but lost a queue
 }
 
-func newDeclared(c *Client) declared {
+func newDeclared(c *client) declared {
 	return declared{c: c, layouts: make(map[string]*layout.Layout), exchanges: make(map[string]bool), deleted: make(map[string]bool)}
 }
 

@@ -44,10 +44,10 @@ func newDeniedQueue(t *testing.T, queue string) *deniedQueue {
 		}
 	})}.withDefaults()
 	cfg.URLs, cfg.AMQP.Dial = []string{"amqp://guest:guest@localhost/"}, w.Dialer(t)
-	c := &Client{cfg: cfg, turn: engine.NewTurn(), consuming: link.New(cfg.link("test", true)), publishing: link.New(cfg.link("test", false))}
+	c := &client{cfg: cfg, turn: engine.NewTurn(), consuming: link.New(cfg.link("test", true)), publishing: link.New(cfg.link("test", false))}
 	c.declared = newDeclared(c)
 	c.forwarded = link.NewSender(c.publishing)
-	t.Cleanup(c.disconnect)
+	t.Cleanup(c.Disconnect)
 	l, err := newLayout(&cfg, "orders")
 	if err != nil {
 		t.Fatal(err)

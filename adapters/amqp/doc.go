@@ -7,7 +7,7 @@
 //	...
 //	defer billing.Close(ctx) // after the router
 //
-// A service without Watermill calls [Consume] or [ConsumeBatch]. [Client.Plan] lists what
+// A service without Watermill calls [Consume] or [ConsumeBatch]. [mq.Client.Plan] lists what
 // a start would use and create. docs/reference/rabbitmq.md has the details.
 //
 // # Topology

@@ -45,7 +45,7 @@ func ExampleConsumeBatch() { //nolint:testableexamples // it needs a broker
 }
 
 // Plan reports what a start would create, and creates nothing.
-func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
+func ExampleOpen_plan() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	client, err := amqp.Open(ctx, amqp.Config{URLs: urls, Policy: redeliver.Policy{Backoff: redeliver.RocketMQ()}})
 	if err != nil {

@@ -20,7 +20,7 @@ type openChannel struct {
 // openFirstChannels opens the first channel of every queue, the origins last. If the user may not read a queue, it
 // returns an error instead of retrying forever. Other errors are retried later. Messages that a refused start has
 // fetched come back with a raised count, so it fetches as few as possible.
-func (c *Client) openFirstChannels(ctx context.Context, readers ...*reader) error {
+func (c *client) openFirstChannels(ctx context.Context, readers ...*reader) error {
 	d := c.broker().Declarer(ctx)
 	defer d.Close()
 	if len(readers) > 1 { // a single origin is refused before it is read

@@ -25,7 +25,7 @@ func TestRefusedStartReadsNothing(t *testing.T) {
 			w.Denied = denied
 			cfg := Config{}.withDefaults()
 			cfg.URLs, cfg.AMQP.Dial = []string{"amqp://guest:guest@localhost/"}, w.Dialer(t)
-			c := &Client{cfg: cfg, turn: engine.NewTurn(), consuming: link.New(cfg.link("test", true))}
+			c := &client{cfg: cfg, turn: engine.NewTurn(), consuming: link.New(cfg.link("test", true))}
 			var readers []*reader
 			for _, queue := range []string{"a", "b"} {
 				l, err := newLayout(&cfg, queue)

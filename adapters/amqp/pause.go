@@ -15,21 +15,21 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Pause pauses the queue of a topic for all processes that read it, until [Client.Resume]. Nothing new begins, neither
+// Pause pauses the queue of a topic for all processes that read it, until [mq.Operations.Resume]. Nothing new begins, neither
 // first attempts nor retries; running attempts continue. Each process stops consuming within 10 s, and returns its
 // messages in hand some seconds later. A process that starts later consumes nothing. The reason is shown to others. A
 // second Pause replaces it. Pause creates the marker queue if it is missing, unless Config.NoProvisioning is set.
-func (c *Client) Pause(ctx context.Context, topic, reason string) error {
+func (c *client) Pause(ctx context.Context, topic, reason string) error {
 	return c.writePauseMark(ctx, topic, engine.NewPauseMark(reason, false))
 }
 
-// PauseNew is [Client.Pause], but retries that fall due continue. With [redeliver.OrderBlocking] and [redeliver.OrderThroughRetries],
+// PauseNew is [mq.Operations.Pause], but retries that fall due continue. With [redeliver.OrderBlocking] and [redeliver.OrderThroughRetries],
 // retries wait, too.
-func (c *Client) PauseNew(ctx context.Context, topic, reason string) error {
+func (c *client) PauseNew(ctx context.Context, topic, reason string) error {
 	return c.writePauseMark(ctx, topic, engine.NewPauseMark(reason, true))
 }
 
-func (c *Client) writePauseMark(ctx context.Context, topic string, mark redeliver.PauseMark) error {
+func (c *client) writePauseMark(ctx context.Context, topic string, mark redeliver.PauseMark) error {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (c *Client) writePauseMark(ctx context.Context, topic string, mark redelive
 }
 
 // checkPausable refuses a queue that does not exist, and makes sure that the marker queue exists.
-func (c *Client) checkPausable(ctx context.Context, l *layout.Layout) error {
+func (c *client) checkPausable(ctx context.Context, l *layout.Layout) error {
 	d := c.broker().Declarer(ctx)
 	defer d.Close()
 	var ps check.Problems
@@ -80,7 +80,7 @@ func checkExists(d *topology.Declarer, queue string) error {
 }
 
 // Resume ends a pause, also one of a queue that was deleted meanwhile. It does nothing if there is none.
-func (c *Client) Resume(ctx context.Context, topic string) error {
+func (c *client) Resume(ctx context.Context, topic string) error {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (c *Client) Resume(ctx context.Context, topic string) error {
 }
 
 // Paused returns by whom, when and why the queue of a topic was paused, or nil.
-func (c *Client) Paused(ctx context.Context, topic string) (mark *redeliver.PauseMark, err error) {
+func (c *client) Paused(ctx context.Context, topic string) (mark *redeliver.PauseMark, err error) {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
 		return nil, err
@@ -104,6 +104,6 @@ func (c *Client) Paused(ctx context.Context, topic string) (mark *redeliver.Paus
 }
 
 // marker returns the marker queue of a subscription.
-func (c *Client) marker(l *layout.Layout) pausemark.Queue {
+func (c *client) marker(l *layout.Layout) pausemark.Queue {
 	return pausemark.Queue{Name: l.Paused(), Link: c.consuming}
 }

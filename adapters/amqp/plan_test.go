@@ -44,7 +44,7 @@ func TestPlans(t *testing.T) {
 			if row.change != nil {
 				row.change(&cfg)
 			}
-			client := &Client{cfg: cfg.withDefaults()}
+			client := &client{cfg: cfg.withDefaults()}
 			l, err := newLayout(&client.cfg, "orders")
 			if err != nil {
 				t.Fatal(err)

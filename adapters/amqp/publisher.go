@@ -16,25 +16,14 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Publisher writes messages; it is a Watermill publisher and safe for concurrent
-// use.
-type Publisher struct{ client *Client }
-
-// Publish writes the messages to the topology's destination and returns when a queue has each of
-// them. The error names each message that was not written, as in "message 2 of 3": it could not be
-// prepared (by the marshaler, for example), the broker refused it, or no queue takes it. The other
-// messages are written. Publish waits for at most Config.SendTimeout.
-//
-// A message with Watermill's delay metadata (package components/delay) waits on the levels of the
-// topic's queue, and is published when it is due. For that, a subscriber of the topic with this
-// client's configuration must run.
-func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
-	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
+// Publish implements [mq.Broker].
+func (c *client) Publish(topic string, messages ...*message.Message) error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.SendTimeout)
 	defer cancel()
 	ready, errs := make([]*link.Outgoing, len(messages)), make([]error, len(messages))
 	compose := func(i int) (link.Outgoing, error) {
 		if ready[i] == nil {
-			out, err := p.prepare(ctx, topic, messages[i])
+			out, err := c.prepare(ctx, topic, messages[i])
 			if err != nil {
 				return out, err
 			}
@@ -51,11 +40,11 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 		}
 	}
 	var sent sync.WaitGroup // a level that takes no messages must not keep the others from their queue
-	for sender, these := range map[*link.Sender][]int{p.client.published: now, p.client.forwarded: later} {
+	for sender, these := range map[*link.Sender][]int{c.published: now, c.forwarded: later} {
 		sent.Go(func() {
 			for n, err := range sender.SendAll(ctx, len(these), func(n int) (link.Outgoing, error) { return compose(these[n]) }) {
 				if errs[these[n]] = err; err != nil {
-					p.client.declared.forgetMissing(topic, sender, err)
+					c.declared.forgetMissing(topic, sender, err)
 				}
 			}
 		})
@@ -70,8 +59,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 }
 
 // prepare makes an outgoing message for its destination, or for the queue where it waits.
-func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Message) (out link.Outgoing, err error) {
-	c := p.client
+func (c *client) prepare(ctx context.Context, topic string, msg *message.Message) (out link.Outgoing, err error) {
 	out.Publishing, err = c.cfg.Marshaler.Marshal(topic, msg)
 	if err != nil {
 		return out, fmt.Errorf("amqp: marshaling message %s: %w", msg.UUID, err)
@@ -108,7 +96,3 @@ func (p *Publisher) prepare(ctx context.Context, topic string, msg *message.Mess
 	out.UserId = rec.UserId // so that the broker refuses another user's id now, not when it is due
 	return out, nil
 }
-
-// Close implements message.Publisher and does nothing, because a Router calls it while handlers
-// still run and publish. Client.Close ends the publisher.
-func (p *Publisher) Close() error { return nil }

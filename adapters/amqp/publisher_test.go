@@ -37,7 +37,7 @@ func TestPublishDoesNotWaitForDelayedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Config{Marshaler: meetingMarshaler{meet: make(chan struct{})}, SendTimeout: time.Hour}.withDefaults()
 		unused := link.New(link.Options{})
-		p := Publisher{&Client{cfg: cfg, published: link.NewSender(unused), forwarded: link.NewSender(unused)}}
+		p := &client{cfg: cfg, published: link.NewSender(unused), forwarded: link.NewSender(unused)}
 		delayed := message.NewMessage("delayed", nil)
 		delay.Message(delayed, delay.For(time.Second))
 		if err := p.Publish("orders", delayed, message.NewMessage("now", nil)); !errors.Is(err, errMet) {

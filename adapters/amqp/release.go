@@ -16,22 +16,13 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // releaseWindow is how many messages of a level are written to the retry queue before they are acked. A killed
 // process leaves at most two windows of duplicates: its last copies, and the previous ones, whose acks a quorum queue
 // may not have applied.
 const releaseWindow = 500
-
-// ReleaseConfig selects the messages that [Client.Release] moves. Topic is required.
-type ReleaseConfig struct {
-	Topic string
-	// Levels are the levels to release. Default: all that [Client.Waiting] finds.
-	Levels []time.Duration
-	// Moved, if it is set, is called after at most 500 messages, with the level's queue and the
-	// number of messages moved.
-	Moved func(queue string, n int)
-}
 
 // Release moves the waiting messages of a topic's levels to the retry queue, due now, and returns
 // their number. It moves the messages that are ready on a level when it reaches that level.
@@ -41,8 +32,8 @@ type ReleaseConfig struct {
 // A message is acked on its level when the broker has confirmed the copy. If the process is killed,
 // no message is lost, and at most 1,000 duplicates with the same id remain; call Release again for
 // the rest.
-func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, err error) {
-	levels, err := c.Waiting(ctx, cfg.Topic)
+func (c *client) Release(ctx context.Context, cfg mq.ReleaseConfig) (moved int64, err error) {
+	levels, err := c.WaitingLevels(ctx, cfg.Topic)
 	if err != nil {
 		return 0, err
 	}
@@ -71,7 +62,7 @@ func (c *Client) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, e
 
 // release moves messages of levels to the retry queue.
 type release struct {
-	client  *Client
+	client  *client
 	to      string
 	link    *link.Link
 	refused int   // refused copies; their messages stay on the level
@@ -150,11 +141,11 @@ func (r *release) move(ctx context.Context, h *scan.Scanner, window []scan.Messa
 	return moved, errors.Join(failed, err)
 }
 
-// Waiting returns how many messages wait on each level of a topic, and in its retry queue.
+// WaitingLevels implements [mq.LevelCounter]. It returns how many messages wait on each level of a topic, and in its retry queue.
 // Without Config.ManagementURL it knows only the levels of Config.Policy, because AMQP cannot
 // list queues. The broker does not report when the first message is due. Waiting does not check
 // whether a subscription with that policy would be refused.
-func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.WaitingLevel, error) {
+func (c *client) WaitingLevels(ctx context.Context, topic string) ([]deadletter.WaitingLevel, error) {
 	l, s, err := c.survey(ctx, topic)
 	if err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ func newNativeOrderedQueue(t *testing.T, cfg Config, handler func(*orderedQueue,
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Client{cfg: cfg, turn: engine.NewTurn(), places: placesOf()}
+	c := &client{cfg: cfg, turn: engine.NewTurn(), places: placesOf()}
 	c.consuming, c.publishing = link.New(link.Options{}), link.New(link.Options{})
 	c.consuming.Close()
 	c.forwarded = link.NewSender(c.consuming)

@@ -22,47 +22,30 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// Subscriber delivers the messages of queues; it is a Watermill subscriber and
-// safe for concurrent use.
-type Subscriber struct {
-	client  *Client
-	readers *engine.Readers
-}
-
-// Subscribe reads the queue of a topic and its retries, after it has declared what it needs, and
-// delivers messages until ctx ends or the subscriber is closed. Every call is a consumer of its
-// own.
-//
-// Up to Config.MaxInFlight first deliveries and Config.MaxRetriesInFlight retries run at once. A
-// message is done when it is acked. A nacked message has failed an attempt, and the policy decides
-// as after an error.
-func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	var out chan *message.Message
-	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
-		if s.client.cfg.Topology.Existing { // otherwise a later Subscribe may create the other queues
-			if err := s.client.checkPolicyNames(ctx, topic); err != nil {
-				return nil, err
-			}
+// Subscribe implements [mq.Broker].
+func (c *client) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, func(context.Context), error) {
+	if c.cfg.Topology.Existing { // otherwise a later Subscribe may create the other queues
+		if err := c.checkPolicyNames(ctx, topic); err != nil {
+			return nil, nil, err
 		}
-		r, err := s.client.reader(ctx, topic)
-		if err != nil {
-			return nil, err
-		}
-		if err := s.client.openFirstChannels(ctx, r); err != nil {
-			r.releaseChannels()
-			return nil, err
-		}
-		out = make(chan *message.Message)
-		return func(ctx context.Context) {
-			defer r.releaseChannels()
-			r.run(ctx, engine.Options[*delivery]{Out: out})
-		}, nil
-	})
-	return out, err
+	}
+	r, err := c.reader(ctx, topic)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.openFirstChannels(ctx, r); err != nil {
+		r.releaseChannels()
+		return nil, nil, err
+	}
+	out := make(chan *message.Message)
+	return out, func(ctx context.Context) {
+		defer r.releaseChannels()
+		r.run(ctx, engine.Options[*delivery]{Out: out})
+	}, nil
 }
 
 // checkPolicyNames refuses policies of queues that do not exist and that the client does not read.
-func (c *Client) checkPolicyNames(ctx context.Context, topics ...string) error {
+func (c *client) checkPolicyNames(ctx context.Context, topics ...string) error {
 	var read []string
 	for _, topic := range topics {
 		read = append(read, c.cfg.Topology.queue(topic))
@@ -85,7 +68,7 @@ func (c *Client) checkPolicyNames(ctx context.Context, topics ...string) error {
 
 // reader returns the reader of a topic's queue. It declares or checks the queues first, and reads nothing yet, see
 // openFirstChannels. The reader has ctx's values, not its end.
-func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
+func (c *client) reader(ctx context.Context, topic string) (*reader, error) {
 	l, err := c.declared.layout(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -99,18 +82,10 @@ func (c *Client) reader(ctx context.Context, topic string) (*reader, error) {
 	return r, r.claimChannels()
 }
 
-// Close ends all subscriptions and returns when their channels are closed. It waits for messages in
-// flight, up to Config.DrainTimeout. After that their contexts are cancelled, and they stay
-// unacked.
-func (s *Subscriber) Close() error {
-	s.readers.Close()
-	return nil
-}
-
 // reader is one Subscribe, or one queue of Consume. It reads the queue, the short levels, the retry queue and the
 // queue of suspects, each with one source after another.
 type reader struct {
-	client *Client
+	client *client
 	layout *layout.Layout
 	sub    *engine.Subscription
 	store  *store
@@ -136,7 +111,7 @@ type reader struct {
 	inMemory     bool                        // the latest note could not be written
 }
 
-func newReader(values context.Context, c *Client, l *layout.Layout) *reader {
+func newReader(values context.Context, c *client, l *layout.Layout) *reader {
 	cfg := &c.cfg
 	r := &reader{
 		client: c, layout: l, values: values, channels: make(map[string]*amqp091.Channel),

@@ -264,7 +264,7 @@ func TestABlockedMessageInheritsItsOwnStateOnly(t *testing.T) {
 			if p.Order = c.order; p.Order == redeliver.OrderBlocking {
 				p.Levels, p.Backoff = nil, redeliver.Fixed(20*time.Millisecond)
 			}
-			cl, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p})
+			cl, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p})
 			began := time.Now()
 			var mu sync.Mutex
 			var ran []redeliver.State

@@ -15,7 +15,7 @@ import (
 func TestCloseWithAnEndedContextIsBoundedWhenTheBrokerIsGone(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	c, ev := open(t, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: quick(1), DrainTimeout: 100 * time.Millisecond, SendTimeout: 400 * time.Millisecond})
+	c, ev := openClient(t, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: quick(1), DrainTimeout: 100 * time.Millisecond, SendTimeout: 400 * time.Millisecond})
 	route(t, c, "orders", failFirst(0))
 	ev.awaitJoined(t, 1)
 	back := make(chan struct{})

@@ -15,11 +15,12 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // SendCommand sends a command, see deadletter.NewCommand, and returns when the broker has confirmed it. The consumers
 // read it within a second or two. The first command creates the control topic, and takes up to ten seconds.
-func (w *Waiting) SendCommand(ctx context.Context, asked deadletter.Command) (deadletter.Command, error) {
+func (w *waiting) SendCommand(ctx context.Context, asked deadletter.Command) (deadletter.Command, error) {
 	cmd, err := deadletter.NewCommand(asked)
 	if err != nil {
 		return cmd, err
@@ -37,7 +38,7 @@ func (w *Waiting) SendCommand(ctx context.Context, asked deadletter.Command) (de
 }
 
 // checkRelease refuses a release of levels that do not exist, or of a group whose members announce the order OrderThroughRetries.
-func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
+func (w *waiting) checkRelease(cmd *deadletter.Command) error {
 	var levels []string
 	for i := range w.levels {
 		if w.levels[i].level > 0 {
@@ -63,7 +64,7 @@ func (w *Waiting) checkRelease(cmd *deadletter.Command) error {
 }
 
 // createControl creates the control topic if it does not exist.
-func (w *Waiting) createControl() error {
+func (w *waiting) createControl() error {
 	existing, err := w.c.admin.Topics(w.control.Name, w.back)
 	if err != nil || existing[w.control.Name] != nil {
 		return err
@@ -76,30 +77,30 @@ func (w *Waiting) createControl() error {
 
 // Commands returns the commands to the consumers, oldest first. Expired ones are deleted when the next
 // command is sent.
-func (w *Waiting) Commands(ctx context.Context) ([]deadletter.Command, error) {
+func (w *waiting) Commands(ctx context.Context) ([]deadletter.Command, error) {
 	return w.control.Commands(ctx)
 }
 
-// Pause pauses a topic for all members of the client's group, until [Client.Resume]. Nothing new begins, neither first
+// Pause pauses a topic for all members of the client's group, until [mq.Operations.Resume]. Nothing new begins, neither first
 // attempts nor retries; running handlers continue. The members stay in the group, and pause within seconds. Members
-// that start later are paused, too. [Client.Paused] returns the reason. A second Pause replaces the first. The group
+// that start later are paused, too. [mq.Operations.Paused] returns the reason. A second Pause replaces the first. The group
 // must have subscribed to the topic before. The first command to a group creates its control topic.
-func (c *Client) Pause(ctx context.Context, topic, reason string) error {
-	return c.withWaiting(ctx, topic, func(w *Waiting) error { return w.Pause(ctx, reason) })
+func (c *client) Pause(ctx context.Context, topic, reason string) error {
+	return c.withWaiting(ctx, topic, func(w *waiting) error { return w.Pause(ctx, reason) })
 }
 
-// PauseNew is [Client.Pause], but retries that fall due continue.
-func (c *Client) PauseNew(ctx context.Context, topic, reason string) error {
-	return c.withWaiting(ctx, topic, func(w *Waiting) error { return w.PauseNew(ctx, reason) })
+// PauseNew is [mq.Operations.Pause], but retries that fall due continue.
+func (c *client) PauseNew(ctx context.Context, topic, reason string) error {
+	return c.withWaiting(ctx, topic, func(w *waiting) error { return w.PauseNew(ctx, reason) })
 }
 
 // Resume ends a pause. It does nothing if there is none.
-func (c *Client) Resume(ctx context.Context, topic string) error {
-	return c.withWaiting(ctx, topic, func(w *Waiting) error { return w.Resume(ctx) })
+func (c *client) Resume(ctx context.Context, topic string) error {
+	return c.withWaiting(ctx, topic, func(w *waiting) error { return w.Resume(ctx) })
 }
 
-func (c *Client) withWaiting(ctx context.Context, topic string, do func(*Waiting) error) error {
-	w, err := c.Waiting(ctx, WaitingConfig{Topic: topic})
+func (c *client) withWaiting(ctx context.Context, topic string, do func(*waiting) error) error {
+	w, err := c.openWaiting(ctx, mq.WaitingConfig{Topic: topic})
 	if err != nil {
 		return err
 	}
@@ -107,36 +108,36 @@ func (c *Client) withWaiting(ctx context.Context, topic string, do func(*Waiting
 	return do(w)
 }
 
-// Pause is [Client.Pause] for the group of w.
-func (w *Waiting) Pause(ctx context.Context, reason string) error {
+// Pause is [mq.Operations.Pause] for the group of w.
+func (w *waiting) Pause(ctx context.Context, reason string) error {
 	return w.setPaused(ctx, reason, false)
 }
 
-// PauseNew is [Client.PauseNew] for the group of w.
-func (w *Waiting) PauseNew(ctx context.Context, reason string) error {
+// PauseNew is [mq.Operations.PauseNew] for the group of w.
+func (w *waiting) PauseNew(ctx context.Context, reason string) error {
 	return w.setPaused(ctx, reason, true)
 }
 
-func (w *Waiting) setPaused(ctx context.Context, reason string, newOnly bool) error {
+func (w *waiting) setPaused(ctx context.Context, reason string, newOnly bool) error {
 	mark := engine.NewPauseMark(reason, newOnly)
 	return w.control.SetPaused(ctx, &mark)
 }
 
-// Resume is [Client.Resume] for the group of w.
-func (w *Waiting) Resume(ctx context.Context) error { return w.control.SetPaused(ctx, nil) }
+// Resume is [mq.Operations.Resume] for the group of w.
+func (w *waiting) Resume(ctx context.Context) error { return w.control.SetPaused(ctx, nil) }
 
 // Paused returns by whom, when and why a topic was paused for the client's group, or nil.
-func (c *Client) Paused(ctx context.Context, topic string) (*redeliver.PauseMark, error) {
+func (c *client) Paused(ctx context.Context, topic string) (*redeliver.PauseMark, error) {
 	return c.pauseMark(ctx, topic, c.cfg.Group)
 }
 
-// Paused is [Client.Paused] for the group of w.
-func (w *Waiting) Paused(ctx context.Context) (*redeliver.PauseMark, error) {
+// Paused is [mq.Operations.Paused] for the group of w.
+func (w *waiting) Paused(ctx context.Context) (*redeliver.PauseMark, error) {
 	return w.c.pauseMark(ctx, w.topic, w.group)
 }
 
 // pauseMark returns the mark of a paused group, or nil.
-func (c *Client) pauseMark(ctx context.Context, topic, group string) (*redeliver.PauseMark, error) {
+func (c *client) pauseMark(ctx context.Context, topic, group string) (*redeliver.PauseMark, error) {
 	control := c.cfg.names().ControlTopic(topic, group)
 	existing, err := c.admin.Topics(control)
 	if err != nil || existing[control] == nil {

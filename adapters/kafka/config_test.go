@@ -111,7 +111,7 @@ func TestOurTopicsAreCreatedWithExplicitSettings(t *testing.T) {
 	if _, err := adm.CreateTopic(t.Context(), 12, 1, map[string]*string{"min.insync.replicas": &isr, "max.message.bytes": &size}, "orders"); err != nil {
 		t.Fatal(err)
 	}
-	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	c, _ := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestTopicsThatCannotHoldThePolicyAreRefused(t *testing.T) {
 			if _, err := adm.CreateTopic(t.Context(), 1, 1, settings, topic); err != nil {
 				t.Fatal(err)
 			}
-			c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+			c, _ := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 			_, err := c.Subscriber().Subscribe(t.Context(), "orders")
 			refused(t, err, "topic "+topic+" "+setting, value)
 			_, err = c.Plan(t.Context(), "orders")
@@ -199,7 +199,7 @@ func refused(t *testing.T, err error, field, value string) {
 func TestWithoutProvisioningMissingTopicsAreNamed(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
-	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), NoProvisioning: true})
+	c, _ := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), NoProvisioning: true})
 	_, err := c.Subscriber().Subscribe(t.Context(), "orders")
 	if err == nil {
 		t.Fatal("was not refused")
@@ -218,13 +218,13 @@ func TestManyPartitionsNeedMaxPartitions(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), RetryPartitions: 70}
-	c, _ := open(t, cfg)
+	c, _ := openClient(t, cfg)
 	_, err := c.Subscriber().Subscribe(t.Context(), "orders")
 	if err == nil || !strings.Contains(err.Error(), "MaxPartitions is 200") || !strings.Contains(err.Error(), "210 partitions") {
 		t.Errorf("%v, want a refusal of 210 partitions", err)
 	}
 	cfg.MaxPartitions = 210
-	c, _ = open(t, cfg)
+	c, _ = openClient(t, cfg)
 	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
 		t.Errorf("with a larger MaxPartitions: %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Handler handles a record, see [Consume].
@@ -52,7 +53,7 @@ func (c Config) runReaders(ctx context.Context, ps check.Problems, topics []stri
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)
 	}
-	client, err := Open(ctx, c)
+	client, err := openClient(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -64,11 +65,11 @@ func (c Config) runReaders(ctx context.Context, ps check.Problems, topics []stri
 		}
 		all.Wait()
 	}
-	return errors.Join(err, client.Close(ctx))
+	return errors.Join(err, mq.NewClient(client).Close(ctx))
 }
 
 // openReaders makes a reader for each topic. If it returns an error, it returns no reader.
-func (c *Client) openReaders(ctx context.Context, topics []string) ([]*reader.Reader, error) {
+func (c *client) openReaders(ctx context.Context, topics []string) ([]*reader.Reader, error) {
 	if err := c.checkPolicyNames(topics...); err != nil {
 		return nil, err
 	}

@@ -395,7 +395,7 @@ func TestAPolicyOfATopicThatDoesNotExistIsRefused(t *testing.T) {
 	for name, start := range map[string]func(kafka.Config) error{
 		"Subscribe": func(cfg kafka.Config) error {
 			cfg.Brokers = p.addrs
-			c, _ := open(t, cfg)
+			c, _ := openClient(t, cfg)
 			_, err := c.Subscriber().Subscribe(t.Context(), p.topic)
 			return err
 		},

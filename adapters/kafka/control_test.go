@@ -18,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/kafkatest"
+	"github.com/redeliver/redeliver/mq"
 	"github.com/redeliver/redeliver/observe"
 )
 
@@ -32,10 +33,10 @@ func cancel(f deadletter.Filter) deadletter.Command {
 }
 
 // waiting opens the waiting messages with its own client.
-func (p fixture) waiting(t *testing.T) *kafka.Waiting {
+func (p fixture) waiting(t *testing.T) mq.Waiting {
 	t.Helper()
-	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: "ann's"})
-	w, err := c.Waiting(t.Context(), kafka.WaitingConfig{Topic: p.topic, Group: p.group})
+	c, _ := openClient(t, kafka.Config{Brokers: p.addrs, Group: "ann's"})
+	w, err := c.Operations().Waiting(t.Context(), mq.WaitingConfig{Topic: p.topic, Group: p.group})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,14 +48,14 @@ func (p fixture) waiting(t *testing.T) *kafka.Waiting {
 func (p fixture) provision(t *testing.T, policy redeliver.Policy) kafka.Config {
 	t.Helper()
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: policy}
-	c, _ := open(t, cfg)
+	c, _ := openClient(t, cfg)
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
 	}
 	return cfg
 }
 
-func sendCommand(t *testing.T, w *kafka.Waiting, c deadletter.Command) deadletter.Command {
+func sendCommand(t *testing.T, w mq.Waiting, c deadletter.Command) deadletter.Command {
 	t.Helper()
 	given, err := w.SendCommand(t.Context(), c)
 	if err != nil {
@@ -86,7 +87,7 @@ func (p fixture) writeControlAt(t *testing.T, at time.Time, key string, value an
 }
 
 // waitingCount returns the number of messages that wait on all levels.
-func waitingCount(t *testing.T, w *kafka.Waiting) (n int64) {
+func waitingCount(t *testing.T, w mq.Waiting) (n int64) {
 	t.Helper()
 	levels, err := w.Levels(t.Context())
 	if err != nil {
@@ -126,7 +127,7 @@ func (e *events) count(what func(redeliver.Event) bool) (n int) {
 }
 
 // cause returns the fingerprint of waiting messages whose ids end in an odd digit.
-func cause(t *testing.T, w *kafka.Waiting) (odd string) {
+func cause(t *testing.T, w mq.Waiting) (odd string) {
 	t.Helper()
 	err := w.Browse(t.Context(), deadletter.WaitingFilter{}, 0, func(_ deadletter.WaitingLevel, m *deadletter.Message) bool {
 		if !strings.ContainsAny(m.ID[len(m.ID)-1:], "02468") {
@@ -154,7 +155,7 @@ func TestOnKafkaCommandsReleaseAndCancelWaitingMessages(t *testing.T) {
 	live := func() (kill func()) {
 		sc, kill := kafkatest.KillableConfig(t, p.addrs, p.group)
 		own := newEvents()
-		c, _ := open(t, kafka.Config{
+		c, _ := openClient(t, kafka.Config{
 			Brokers: p.addrs, Group: p.group, Policy: retryAfter(time.Hour), Sarama: sc, Sink: observe.Sinks(ev, own),
 			DrainTimeout: time.Second, SendTimeout: 2 * time.Second, MaxInFlight: 20, MaxRetriesInFlight: 5,
 		})
@@ -245,7 +246,7 @@ func TestOnKafkaAReleaseTakesWholeLevels(t *testing.T) {
 	recs = append(recs, leftOnLevel(p, 10*time.Minute, "other", "other", n, 1, 10*time.Minute, now))
 	put(t, p.addrs, recs...)
 	w := p.waiting(t)
-	c, ev := open(t, cfg)
+	c, ev := openClient(t, cfg)
 	route(t, c, p.topic, failOnce)
 	ev.awaitJoined(t, 1)
 	if _, err := w.SendCommand(t.Context(), release("7m")); err == nil || !strings.Contains(err.Error(), "10m, 1h") {
@@ -281,7 +282,7 @@ func TestOnKafkaAReleaseFromAFastClockReleasesNoLaterFailures(t *testing.T) {
 		return errDeclined
 	}
 	// In each partition a message behind all waiting ones is due. When it has run, the lanes have read the others.
-	readAll := func(c *kafka.Client, ev *events, round int) {
+	readAll := func(c *mq.Client, ev *events, round int) {
 		t.Helper()
 		var recs []*kgo.Record
 		var ids []string
@@ -297,7 +298,7 @@ func TestOnKafkaAReleaseFromAFastClockReleasesNoLaterFailures(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c, ev := open(t, cfg)
+	c, ev := openClient(t, cfg)
 	route(t, c, p.topic, handler)
 	ev.awaitJoined(t, 1)
 	recs, ids := orders(p.topic, 8)
@@ -312,7 +313,7 @@ func TestOnKafkaAReleaseFromAFastClockReleasesNoLaterFailures(t *testing.T) {
 	write(t, p.addrs, order(p.topic, "late"))
 	ev.await(t, 2*len(ids)+1, is[redeliver.RetryScheduled])
 	readAll(c, ev, 1)
-	again, ev2 := open(t, cfg)
+	again, ev2 := openClient(t, cfg)
 	route(t, again, p.topic, handler)
 	readAll(again, ev2, 2)
 	runs := ev.attempts()
@@ -346,7 +347,7 @@ func TestOnKafkaAForgedControlRecordSettlesNothing(t *testing.T) {
 			p.writeControl(t, fmt.Sprintf("settled/retry/%d/0%s", i, session), map[string]any{"bits": bits, "first": 0, "last": int64(1) << 62})
 		}
 	}
-	c, ev := open(t, cfg)
+	c, ev := openClient(t, cfg)
 	route(t, c, p.topic, failOnce)
 	recs, ids := orders(p.topic, 40)
 	write(t, p.addrs, recs...)
@@ -375,7 +376,7 @@ func TestACancelledMessageDoesNotRunWhenItIsDue(t *testing.T) {
 	put(t, p.addrs, recs...)
 	w := p.waiting(t)
 	sendCommand(t, w, cancel(deadletter.Filter{}))
-	c, ev := open(t, cfg)
+	c, ev := openClient(t, cfg)
 	route(t, c, p.topic, failOnce)
 	write(t, p.addrs, order(p.topic, "later-0000"))
 	ev.awaitEnds(t, append(ids, "later-0000")...)
@@ -395,7 +396,7 @@ func TestACancelledMessageDoesNotRunWhenItIsDue(t *testing.T) {
 func TestAnExpiredCancelHasNoEffect(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	c, ev := open(t, p.provision(t, retryAfter(time.Hour)))
+	c, ev := openClient(t, p.provision(t, retryAfter(time.Hour)))
 	route(t, c, p.topic, failOnce)
 	ev.awaitJoined(t, 1)
 	recs, ids := orders(p.topic, 20)
@@ -418,17 +419,17 @@ func TestAPauseOfAGroupWithoutTopicsEnds(t *testing.T) {
 	t.Parallel()
 	p := newDoctorCase(t)
 	p.provision(t, p.policy)
-	c, _ := open(t, p.config(p.policy))
-	if err := c.Pause(t.Context(), p.topic, "the bank is closed"); err != nil {
+	c, _ := openClient(t, p.config(p.policy))
+	if err := c.Operations().Pause(t.Context(), p.topic, "the bank is closed"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := kadm.NewClient(independent(t, p.addrs)).DeleteTopics(t.Context(), p.topic, p.ours("retry")); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Resume(t.Context(), p.topic); err != nil {
+	if err := c.Operations().Resume(t.Context(), p.topic); err != nil {
 		t.Fatal(err)
 	}
-	if mark, err := c.Paused(t.Context(), p.topic); mark != nil || err != nil {
+	if mark, err := c.Operations().Paused(t.Context(), p.topic); mark != nil || err != nil {
 		t.Errorf("still paused: %+v, %v", mark, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/mq"
 )
 
 const control = "orders.billing.control"
@@ -79,7 +80,7 @@ func TestMessagesRunWithoutAControlTopic(t *testing.T) {
 		cluster.KeepControl()
 		return refuseCreateTopics(req, kerr.TopicAuthorizationFailed), nil, true
 	})
-	c, ev := open(t, cfg)
+	c, ev := openClient(t, cfg)
 	route(t, c, "orders", failFirst(1))
 	recs, ids := orders("orders", 10)
 	write(t, p.addrs, recs...)
@@ -96,8 +97,8 @@ func TestMessagesRunWithoutAControlTopic(t *testing.T) {
 	}
 	operator := cfg
 	operator.NoProvisioning, operator.Group = true, "ann's"
-	c, _ = open(t, operator)
-	w, err := c.Waiting(t.Context(), kafka.WaitingConfig{Topic: p.topic, Group: p.group})
+	c, _ = openClient(t, operator)
+	w, err := c.Operations().Waiting(t.Context(), mq.WaitingConfig{Topic: p.topic, Group: p.group})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func TestCommandsAreReadWhenTheControlTopicRecovers(t *testing.T) {
 	put(t, p.addrs, leftOnLevel(p, time.Hour, id, id, 1, 1, time.Hour, time.Now()), leftOnLevel(p, time.Hour, "due", "due", 2, 1, 0, time.Now()))
 	sendCommand(t, p.waiting(t), release())
 	fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: control, Err: kerr.UnknownServerError, Count: -1})
-	c, ev := open(t, cfg)
+	c, ev := openClient(t, cfg)
 	route(t, c, p.topic, failOnce)
 	ev.awaitEnds(t, "due")
 	ev.await(t, 1, notRead)
@@ -148,7 +149,7 @@ func TestCommandsAreReadWhenTheControlTopicRecovers(t *testing.T) {
 func TestOnKafkaTheFirstCommandReachesRunningMembers(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: retryAfter(time.Hour)})
+	c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: retryAfter(time.Hour)})
 	route(t, c, p.topic, failOnce)
 	put(t, p.addrs, order(p.topic, "order-0001"))
 	ev.await(t, 1, is[redeliver.RetryScheduled])
@@ -172,7 +173,7 @@ func TestOnKafkaPerKeyRefusesReleaseAndAppliesCancel(t *testing.T) {
 	put(t, p.addrs, leftOnLevel(p, wait, "k", "key-0", 0, 1, wait, began), leftOnLevel(p, wait, "k", "key-1", 1, 0, wait, began))
 	p.writeControl(t, "command/forged", forged)
 	sendCommand(t, w, cancel(deadletter.Filter{IDs: []string{"key-0"}}))
-	c, ev := open(t, cfg)
+	c, ev := openClient(t, cfg)
 	route(t, c, p.topic, failOnce)
 	ev.awaitJoined(t, 1)
 	if _, err := w.SendCommand(t.Context(), release()); err == nil || !strings.Contains(err.Error(), "OrderThroughRetries") {
@@ -202,7 +203,7 @@ func TestAPartitionWithoutReadPermissionIsReported(t *testing.T) {
 	cluster, p, cfg := onFaultyKafka(t, retryAfter(time.Hour))
 	level := kafka.DelayTopicName(p.topic, p.group, time.Hour)
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: level, Err: kerr.TopicAuthorizationFailed, Count: -1})
-	c, ev := open(t, cfg)
+	c, ev := openClient(t, cfg)
 	route(t, c, p.topic, failOnce)
 	reported, ok := ev.await(t, 1, isChangeWithError(string(redeliver.ChangeOperationFails), ""))[0].(redeliver.SubscriptionChanged)
 	if !ok || reported.Detail != "Fetch on topic "+level || !strings.Contains(reported.Err.Error(), "grant Read on topic "+level) {

@@ -107,7 +107,7 @@ func TestSuspectsRunAlone(t *testing.T) {
 	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=20 base=0 window=0-4,7")
 	commitAsDeadOwner(t, addrs, 1, "redeliver/1 by=dead state=careful end=20 base=0 window=2")
 	suspects := []string{"p0-0", "p0-1", "p0-2", "p0-3", "p0-4", "p0-7", "p1-2"}
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 	with := newOverlapRecorder()
 	work := func(msg *message.Message) error {
 		with.begin(msg.UUID)
@@ -141,7 +141,7 @@ func TestASuspectWaitsForOneThatOutlivesItsTimeout(t *testing.T) {
 	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=2 base=0 suspects=0-1")
 	p := quick(0)
 	p.MaxRetries, p.Timeout = redeliver.NoRetries, 200*time.Millisecond // shorter than a turn
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p})
 	with, release := newOverlapRecorder(), make(chan struct{})
 	var first sync.Once
 	route(t, c, "orders", func(msg *message.Message) error {
@@ -170,7 +170,7 @@ func TestASuspectThatCrashedTooOftenIsDeadLettered(t *testing.T) {
 	addrs := cluster.ListenAddrs()
 	ids := fillPartitions(t, addrs, 5, 0)
 	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=5 base=0 suspects=0x1,1x2,2,3x2 alone=1")
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 	with := newOverlapRecorder()
 	route(t, c, "orders", func(msg *message.Message) error {
 		with.begin(msg.UUID)
@@ -200,7 +200,7 @@ func TestALostSessionChargesNoSuspect(t *testing.T) {
 	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=1 base=0 suspects=0")
 	p := quick(1)
 	p.MaxCrashes = 1
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p, DrainTimeout: 100 * time.Millisecond})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p, DrainTimeout: 100 * time.Millisecond})
 	entered := make(chan struct{}, losses+1)
 	with := newOverlapRecorder()
 	route(t, c, "orders", func(msg *message.Message) error {
@@ -236,7 +236,7 @@ func TestASuspectInterruptedByCloseIsNotCharged(t *testing.T) {
 	fillPartitions(t, addrs, 10, 0)
 	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=8 base=0 suspects=0x1,1")
 	for range 3 {
-		c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), DrainTimeout: 50 * time.Millisecond})
+		c, _ := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), DrainTimeout: 50 * time.Millisecond})
 		entered := make(chan struct{}, 1)
 		route(t, c, "orders", func(msg *message.Message) error {
 			entered <- struct{}{}
@@ -263,7 +263,7 @@ func TestAnOrderlyEndIsNoCrash(t *testing.T) {
 	addrs := cluster.ListenAddrs()
 	commitAsDeadOwner(t, addrs, 0, "consumed by the batch job")
 	for i := range 3 {
-		c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+		c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 		route(t, c, "orders", func(*message.Message) error { return nil })
 		ev.awaitEnds(t, fillPartitions(t, addrs, 20, 0)...)
 		if i == 0 {
@@ -300,7 +300,7 @@ func TestRefusedCommitMetadataStopsNoMessage(t *testing.T) {
 			})
 		},
 	})
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 	route(t, c, "orders", func(*message.Message) error { return nil })
 	ev.awaitEnds(t, fillPartitions(t, addrs, 50, 0, 1)...)
 	for _, p := range []int32{0, 1} {
@@ -328,7 +328,7 @@ func TestABlockedSuspectHoldsUpNoOtherPartition(t *testing.T) {
 	ids := fillPartitions(t, addrs, 3, 0)
 	commitAsDeadOwner(t, addrs, 0, "redeliver/1 by=dead state=careful end=3 base=0 suspects=0")
 	p := redeliver.Policy{MaxRetries: 500, Backoff: redeliver.Fixed(100 * time.Millisecond), Order: redeliver.OrderBlocking}
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: p})
 	with := newOverlapRecorder()
 	failed, between := make(chan struct{}, 10), make(chan struct{})
 	route(t, c, "orders", func(msg *message.Message) error {

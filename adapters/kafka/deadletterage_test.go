@@ -7,8 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // The reported retention is that of the topic now, and the oldest record is the oldest unsettled one.
@@ -17,7 +17,7 @@ func TestOnKafkaRetentionAndAgeOfADLQAreReported(t *testing.T) {
 	m := newFailingGroup(t, onKafka(t))
 	began := time.Now().Add(-time.Second)
 	ids := m.deadLetter(t, 20)
-	q := m.queue(t, kafka.DeadLetterConfig{})
+	q := m.queue(t, mq.DeadLetterConfig{})
 	oldest := func() time.Time {
 		t.Helper()
 		at, ok, err := q.Oldest(t.Context())

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // With a group that has committed nothing, everything would be replayed. With offsets of an older topic, all records
@@ -20,7 +21,7 @@ import (
 func TestReadByNeedsPlausibleOffsets(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "orders-retry", "empty-retry").ListenAddrs()
-	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
+	c, _ := openClient(t, kafka.Config{Brokers: addrs, Group: "billing"})
 	for range 2 {
 		rec := order("orders-retry", "a")
 		rec.Partition = 1
@@ -54,7 +55,7 @@ func TestReadByNeedsPlausibleOffsets(t *testing.T) {
 		"nothing in an empty DLQ": {"empty-retry", "biling", 0, ""},
 		"more than the DLQ has":   {"orders-retry", "older", 0, "group older has committed 3 in orders-retry/1, which ends at 2"},
 	} {
-		q, err := c.DeadLetters(t.Context(), kafka.DeadLetterConfig{Topic: "orders", DLQ: at.dlq, ReadBy: at.readBy})
+		q, err := c.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: "orders", DLQ: at.dlq, ReadBy: at.readBy})
 		if at.refused != "" {
 			if err == nil || !strings.Contains(err.Error(), at.refused) {
 				t.Errorf("%s: %v, want it refused: %s", name, err, at.refused)
@@ -79,7 +80,7 @@ func TestReadByNeedsPlausibleOffsets(t *testing.T) {
 func TestAReplayToTheOriginKeepsTheOrderOfKeys(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "orders-dlt").ListenAddrs()
-	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
+	c, _ := openClient(t, kafka.Config{Brokers: addrs, Group: "billing"})
 	const keys = 8
 	var recs []*kgo.Record
 	for i := range keys {
@@ -97,7 +98,7 @@ func TestAReplayToTheOriginKeepsTheOrderOfKeys(t *testing.T) {
 		}
 	}
 	put(t, addrs, recs...)
-	q, err := c.DeadLetters(t.Context(), kafka.DeadLetterConfig{Topic: "orders", DLQ: "orders-dlt", ReplayTo: "orders"})
+	q, err := c.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: "orders", DLQ: "orders-dlt", ReplayTo: "orders"})
 	if err != nil {
 		t.Fatal(err)
 	}

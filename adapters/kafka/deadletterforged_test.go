@@ -8,9 +8,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/kafkatest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Spring copies a producer's headers. If redeliver believed its own headers there, a producer could choose the error of
@@ -39,7 +39,7 @@ func TestOnKafkaForgedHeadersInAForeignDLQAreNotTrusted(t *testing.T) {
 		recs = append(recs, rec)
 	}
 	write(t, m.addrs, recs...)
-	q := m.queue(t, kafka.DeadLetterConfig{DLQ: dlt})
+	q := m.queue(t, mq.DeadLetterConfig{DLQ: dlt})
 	seen := 0
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(d *deadletter.Message) bool {
 		seen++

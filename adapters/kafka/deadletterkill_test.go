@@ -29,7 +29,7 @@ func TestOnKafkaAReplayKilledAtRandomLosesNothing(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	p := onKafka(t)
 	addrs := p.addrs
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
 	var fixed atomic.Bool
 	route(t, c, p.topic, func(*message.Message) error {
 		if fixed.Load() {

@@ -20,12 +20,13 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/kafkatest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // failingGroup is a group whose handler fails every message until it is fixed.
 type failingGroup struct {
 	fixture
-	c     *kafka.Client
+	c     *mq.Client
 	ev    *events
 	fixed atomic.Bool
 	mu    sync.Mutex
@@ -35,7 +36,7 @@ type failingGroup struct {
 func newFailingGroup(t *testing.T, p fixture) *failingGroup {
 	t.Helper()
 	m := &failingGroup{fixture: p}
-	m.c, m.ev = open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
+	m.c, m.ev = openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}})
 	route(t, m.c, p.topic, func(msg *message.Message) error {
 		if !m.fixed.Load() {
 			return errDeclined
@@ -58,10 +59,10 @@ func (m *failingGroup) deadLetter(t *testing.T, n int) (ids []string) {
 	return ids
 }
 
-func (m *failingGroup) queue(t *testing.T, cfg kafka.DeadLetterConfig) deadletter.Queue {
+func (m *failingGroup) queue(t *testing.T, cfg mq.DeadLetterConfig) deadletter.Queue {
 	t.Helper()
 	cfg.Topic = m.topic
-	q, err := m.c.DeadLetters(t.Context(), cfg)
+	q, err := m.c.Operations().DeadLetters(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func TestOnKafkaTheSettledBeginningOfADLQIsDeleted(t *testing.T) {
 	t.Parallel()
 	m := newFailingGroup(t, onKafka(t))
 	m.deadLetter(t, 60)
-	q := m.queue(t, kafka.DeadLetterConfig{})
+	q := m.queue(t, mq.DeadLetterConfig{})
 	// The first message of each partition stays, so nothing may be deleted.
 	kept := ann
 	first := make(map[byte]bool)
@@ -161,7 +162,7 @@ func TestOutcomesOfADeletedDLQAreIgnored(t *testing.T) {
 	t.Parallel()
 	m := newFailingGroup(t, onKafka(t))
 	m.deadLetter(t, 40)
-	q := m.queue(t, kafka.DeadLetterConfig{})
+	q := m.queue(t, mq.DeadLetterConfig{})
 	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"}) // it creates the state topic
 	if err = errors.Join(err, c.Release(t.Context())); err != nil {
 		t.Fatal(err)
@@ -178,8 +179,8 @@ func TestOutcomesOfADeletedDLQAreIgnored(t *testing.T) {
 	}
 	none := ann
 	none.Filter.IDs = []string{"no such id"}
-	replayAll(t, m.queue(t, kafka.DeadLetterConfig{}), none)
-	if got := remainingIDs(t, m.queue(t, kafka.DeadLetterConfig{})); len(got) != 40 {
+	replayAll(t, m.queue(t, mq.DeadLetterConfig{}), none)
+	if got := remainingIDs(t, m.queue(t, mq.DeadLetterConfig{})); len(got) != 40 {
 		t.Errorf("%d of 40 dead letters are left", len(got))
 	}
 }
@@ -190,7 +191,7 @@ func TestOnKafkaATaskDeletesNothingOfADLQThatWasCreatedAgain(t *testing.T) {
 	t.Parallel()
 	m := newFailingGroup(t, onKafka(t))
 	m.deadLetter(t, 40)
-	q := m.queue(t, kafka.DeadLetterConfig{})
+	q := m.queue(t, mq.DeadLetterConfig{})
 	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"})
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +219,7 @@ func TestOnKafkaATaskDeletesNothingOfADLQThatWasCreatedAgain(t *testing.T) {
 	if err := c.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := remainingIDs(t, m.queue(t, kafka.DeadLetterConfig{})); len(got) != 80 {
+	if got := remainingIDs(t, m.queue(t, mq.DeadLetterConfig{})); len(got) != 80 {
 		t.Errorf("%d of 80 dead letters are left", len(got))
 	}
 }
@@ -271,7 +272,7 @@ func TestOnKafkaASpringDLQIsReplayed(t *testing.T) {
 	if err := cl.ProduceSync(t.Context(), spring("undecided")).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	q := m.queue(t, kafka.DeadLetterConfig{DLQ: dlt})
+	q := m.queue(t, mq.DeadLetterConfig{DLQ: dlt})
 	if got := fmt.Sprint(remainingIDs(t, q)); got != "[a b c]" {
 		t.Fatalf("the DLQ has %s, want a, b and c", got)
 	}
@@ -325,7 +326,7 @@ func TestOnKafkaAPurgeOfEverythingLeavesOpenTransactions(t *testing.T) {
 	begin("a")
 	commit()
 	begin("undecided")
-	q := m.queue(t, kafka.DeadLetterConfig{DLQ: dlt})
+	q := m.queue(t, mq.DeadLetterConfig{DLQ: dlt})
 	options := deadletter.PurgeOptions{Who: "ann", Why: "a test", Everything: true}
 	if f, err := deadletter.DryRunPurge(t.Context(), q, options); err != nil || f.Matched != 2 || !f.About {
 		t.Errorf("the forecast is %+v, want about 2, one of which is a marker: %v", f, err)
@@ -355,7 +356,7 @@ func TestAPurgeOfEverythingIsNotMisledByAnEarlierDLQ(t *testing.T) {
 	}
 	purge := func(f deadletter.Filter, want int64) {
 		t.Helper()
-		q := m.queue(t, kafka.DeadLetterConfig{})
+		q := m.queue(t, mq.DeadLetterConfig{})
 		task, err := deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann", Why: "a test", Filter: f, Everything: true})
 		if err != nil || task.Counts.Purged != want {
 			t.Errorf("the purge says %+v, want %d: %v", task, want, err)
@@ -373,7 +374,7 @@ func TestAPurgeOfEverythingIsNotMisledByAnEarlierDLQ(t *testing.T) {
 	cl = independent(t, m.addrs, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	put(time.Now())
 	purge(deadletter.Filter{}, 3)
-	if left := remainingIDs(t, m.queue(t, kafka.DeadLetterConfig{})); len(left) > 0 {
+	if left := remainingIDs(t, m.queue(t, mq.DeadLetterConfig{})); len(left) > 0 {
 		t.Errorf("%q are left", left)
 	}
 }
@@ -387,7 +388,7 @@ func TestOnKafkaOneOfManyConcurrentClaimsWins(t *testing.T) {
 	var winners atomic.Int32
 	var all sync.WaitGroup
 	begin := make(chan struct{})
-	m.queue(t, kafka.DeadLetterConfig{})
+	m.queue(t, mq.DeadLetterConfig{})
 	for i := range n {
 		q, _ := opened(t, m.topic, m.group)
 		all.Go(func() {
@@ -414,7 +415,7 @@ func TestOnKafkaARunnerWithoutItsLeaseCannotWrite(t *testing.T) {
 	t.Parallel() // it waits until the lease is renewed
 	m := newFailingGroup(t, onKafka(t))
 	m.deadLetter(t, 2)
-	q := m.queue(t, kafka.DeadLetterConfig{Lease: lease})
+	q := m.queue(t, mq.DeadLetterConfig{Lease: lease})
 	c, err := q.Claim(t.Context(), deadletter.Holder{Who: "ann", Task: "t"})
 	if err != nil {
 		t.Fatal(err)

@@ -13,12 +13,13 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // filledDLQ makes a DLQ of four partitions with records on each.
 func filledDLQ(t *testing.T, p fixture, each int) (deadletter.Queue, *events) {
 	t.Helper()
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group})
+	c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group})
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +30,7 @@ func filledDLQ(t *testing.T, p fixture, each int) (deadletter.Queue, *events) {
 		recs = append(recs, rec)
 	}
 	put(t, p.addrs, recs...)
-	q, err := c.DeadLetters(t.Context(), kafka.DeadLetterConfig{Topic: p.topic})
+	q, err := c.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: p.topic})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // largeDLQ opens a DLQ with n records of 900 KB in one partition, of which two fit into a request. It counts the
@@ -22,7 +23,7 @@ func largeDLQ(t *testing.T, n int) (deadletter.Queue, *atomic.Int64) {
 	t.Helper()
 	cluster := fake(t, "orders")
 	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
-	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group})
+	c, _ := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group})
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +37,7 @@ func largeDLQ(t *testing.T, n int) (deadletter.Queue, *atomic.Int64) {
 	for _, rec := range recs { // each in its own batch
 		put(t, p.addrs, rec)
 	}
-	q, err := c.DeadLetters(t.Context(), kafka.DeadLetterConfig{Topic: p.topic})
+	q, err := c.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: p.topic})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func TestAnyRetentionOfADLQIsAccepted(t *testing.T) {
 				size, never := "2000000", "-1"
 				kafkatest.MakeTopic(t, adm, 4, map[string]*string{"retention.ms": &c.exists, "retention.bytes": &never, "max.message.bytes": &size}, "orders.billing.dlq")
 			}
-			client, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), DLQ: deadletter.Config{Retention: c.asked}})
+			client, _ := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), DLQ: deadletter.Config{Retention: c.asked}})
 			_, err := client.Plan(t.Context(), "orders")
 			if c.refused {
 				if err == nil || !strings.Contains(err.Error(), "DLQ.Retention") {

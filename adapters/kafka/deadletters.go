@@ -18,44 +18,20 @@ import (
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // defaultLease is how long the claim of a dead runner excludes the next one.
 const defaultLease = 30 * time.Second
 
-// DeadLetterConfig names the DLQ to open. Topic is required.
-type DeadLetterConfig struct {
-	// Topic is the origin whose messages the group failed.
-	Topic string
-	// Group is the group that failed them. Default: the client's.
-	Group string
-	// DLQ is a topic that another program fills for this group and origin: Spring Kafka,
-	// Watermill's poison queue, Kafka Connect, Kafka Streams. Its settled records are not deleted,
-	// because others may read it. Default: the DLQ of redeliver.
-	DLQ string
-	// ReplayTo is the destination of a replay if the group is not redeliver's: Spring's retry topic,
-	// which only that group reads, or the origin, which every group reads. It must exist. It is
-	// allowed only if another program fills DLQ. Default: the retry topic.
-	ReplayTo string
-	// ReadBy is a group that reads DLQ. Records that it has committed are left out, because it has
-	// handled them. Use it for a retry topic of Spring's when a group moves to redeliver: Spring
-	// names that group after the listener's group and the topic's suffix, "billing-retry". Each
-	// scan reads its offsets, so stop the group first. A group is refused if it has committed
-	// nothing in a DLQ that is not empty, or more than the DLQ has. It is allowed only if another
-	// program fills DLQ. Default: none, so no record is left out.
-	ReadBy string
-	// Lease is how long a claim lasts without being renewed. It is renewed three times in that
-	// time. Default 30 s.
-	Lease time.Duration
-}
-
 // DeadLetters opens the DLQ of a topic and a group. The topic of the DLQ must exist. Its companion,
 // "<dlq>.state", is created with the first write to it. Keep the client open while you use the
 // queue.
-func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
+func (c *client) DeadLetters(ctx context.Context, cfg mq.DeadLetterConfig) (deadletter.Queue, error) {
 	cfg.Lease = cmp.Or(cfg.Lease, defaultLease)
 	cfg.Group = cmp.Or(cfg.Group, c.cfg.Group)
 	var ps check.Problems
+	ps = append(ps, cfg.Unused("Kafka removes no record because it was delivered too often", "DeliveryLimit")...)
 	kafkaname.CheckTopic(&ps, "Topic", cfg.Topic)
 	kafkaname.CheckGroup(&ps, "Group", cfg.Group)
 	c.cfg.names().Check(&ps, cfg.Topic, cfg.Group)
@@ -99,7 +75,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 }
 
 // deadInfo returns where the dead letters of a topic and a group are.
-func (c *Client) deadInfo(topic, group string) deadletter.Info {
+func (c *client) deadInfo(topic, group string) deadletter.Info {
 	return deadletter.Info{
 		Broker: "kafka", DLQ: c.cfg.names().DLQTopic(topic, group), Origin: topic, Group: group,
 		ReplayTo: c.cfg.names().RetryTopic(topic, group), ReadEffect: deadletter.NoReadEffect,
@@ -107,7 +83,7 @@ func (c *Client) deadInfo(topic, group string) deadletter.Info {
 }
 
 // checkForeign checks ReplayTo and ReadBy, which need a DLQ that another program fills.
-func checkForeign(ps *check.Problems, cfg DeadLetterConfig, foreign bool, dlq string) {
+func checkForeign(ps *check.Problems, cfg mq.DeadLetterConfig, foreign bool, dlq string) {
 	const theirs = "is only for a DLQ that another program fills: name that in DLQ"
 	switch {
 	case cfg.ReplayTo == "":
@@ -132,7 +108,7 @@ func checkForeign(ps *check.Problems, cfg DeadLetterConfig, foreign bool, dlq st
 // because it was too long and was cut, or because the topic belongs to another program. DLQs with
 // other names (Config.Names) are not found. ctx is checked before the request. Then only the timeouts of Config.Sarama
 // end the request.
-func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error) {
+func (c *client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: listing DLQs: %w", context.Cause(ctx))
 	}

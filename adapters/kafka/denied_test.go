@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // newDenied returns a service of which operations are denied.
@@ -68,7 +69,7 @@ func recordedRun(t *testing.T) (*kafkatest.Denied, []kafkatest.Operation) {
 		d.Put(t, "long")
 		eventually(t, "the rungs exist", func() bool { return d.Cluster.TopicInfo(d.Ours("retry.1h")) != nil })
 	})
-	c, _ := open(t, kafka.Config{Brokers: d.Cluster.ListenAddrs(), Group: d.Group, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(180 * time.Millisecond)}})
+	c, _ := openClient(t, kafka.Config{Brokers: d.Cluster.ListenAddrs(), Group: d.Group, Policy: redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(180 * time.Millisecond)}})
 	plan, err := c.Plan(t.Context(), d.Topic)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +79,7 @@ func recordedRun(t *testing.T) (*kafkatest.Denied, []kafkatest.Operation) {
 }
 
 // wantPlanned checks that the rights of a plan are those that the operations need.
-func wantPlanned(t *testing.T, used []kafkatest.Operation, plan *kafka.Plan) {
+func wantPlanned(t *testing.T, used []kafkatest.Operation, plan *mq.Plan) {
 	t.Helper()
 	planned := make(map[string]bool) // whether it was needed
 	for _, right := range plan.Rights {
@@ -97,7 +98,7 @@ func wantPlanned(t *testing.T, used []kafkatest.Operation, plan *kafka.Plan) {
 			_, known := planned[right+place]
 			return known
 		}): // they include it
-		case op.Key == kmsg.CreateTopics && slices.ContainsFunc(plan.Topics, func(t kafka.PlannedTopic) bool { return t.Name == op.Name }):
+		case op.Key == kmsg.CreateTopics && slices.ContainsFunc(plan.Places, func(t mq.Place) bool { return t.Name == op.Name }):
 			// The rights are for topics that exist, and the plan says which are created.
 		case op.Key == kmsg.InitProducerID: // Write on one topic is enough
 		default:

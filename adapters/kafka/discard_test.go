@@ -21,7 +21,7 @@ func TestDiscardCreatesNoDLQ(t *testing.T) {
 	discarded := make(chan redeliver.Discarded, 1)
 	var mu sync.Mutex
 	var dead []redeliver.Event
-	client, _ := open(t, kafka.Config{
+	client, _ := openClient(t, kafka.Config{
 		Brokers: addrs, Group: "billing", Policy: quick(1), DLQ: deadletter.Config{Discard: true},
 		Sink: redeliver.SinkFunc(func(e redeliver.Event) {
 			switch e := e.(type) {

@@ -8,7 +8,7 @@
 //	defer billing.Close(ctx) // after the router
 //
 // A service without Watermill calls [Consume] or [ConsumeBatch], or wraps the handler
-// of its own consumer group with [Wrap]. [Client.Plan] lists what a start would use and
+// of its own consumer group with [Wrap]. [mq.Client.Plan] lists what a start would use and
 // create. docs/reference/kafka.md has the details.
 //
 // # Topology
@@ -18,7 +18,7 @@
 //	orders.billing.retry.10s    one delay topic for each level
 //	orders.billing.retry        short waits and replays
 //	orders.billing.dlq          the DLQ
-//	orders.billing.control      commands to the group, see [Client.Waiting] and [Client.Pause]
+//	orders.billing.control      commands to the group, see [mq.Operations.Waiting] and [mq.Operations.Pause]
 //
 // The members of the group read the delay topics beside orders, so a retry reaches only
 // the group that failed. There is no relay process: a retry is one write and one read.

@@ -14,7 +14,7 @@ import (
 // lists levels that the policy does not use, with the command that deletes each. It joins no group,
 // and writes and creates nothing. It returns an error if the cluster does not answer, or the topic
 // itself does not exist.
-func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
+func (c *client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
 	l, err := c.layout(topic, cmp.Or(how.Group, c.cfg.Group))
 	if err != nil {
 		return nil, err
@@ -22,6 +22,6 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 	return examinerOf(c).Examine(ctx, l, how)
 }
 
-func examinerOf(c *Client) *diagnose.Examiner {
+func examinerOf(c *client) *diagnose.Examiner {
 	return &diagnose.Examiner{Topics: c.topics, CheckInterval: reader.CheckInterval, Brokers: c.cfg.Brokers}
 }

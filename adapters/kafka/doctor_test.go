@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/doctor"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // doctorCase is a group on a Kafka, and the policy that Doctor gets.
@@ -32,9 +33,9 @@ func (p *doctorCase) config(policy redeliver.Policy) kafka.Config {
 }
 
 // member starts a member of the group with a policy.
-func (p *doctorCase) member(t *testing.T, policy redeliver.Policy) (*kafka.Client, *events) {
+func (p *doctorCase) member(t *testing.T, policy redeliver.Policy) (*mq.Client, *events) {
 	t.Helper()
-	c, ev := open(t, p.config(policy))
+	c, ev := openClient(t, p.config(policy))
 	kafka.SweepEvery(c, time.Hour) // until then it does not look for levels again
 	route(t, c, p.topic, failFirst(0))
 	ev.awaitJoined(t, 1)
@@ -51,8 +52,8 @@ func (p *doctorCase) putWaiting(t *testing.T, level string, due time.Time) {
 
 func (p *doctorCase) examine(t *testing.T, how doctor.Examination) *doctor.Diagnosis {
 	t.Helper()
-	c, _ := open(t, p.config(p.policy))
-	d, err := c.Doctor(t.Context(), p.topic, how)
+	c, _ := openClient(t, p.config(p.policy))
+	d, err := c.Operations().Doctor(t.Context(), p.topic, how)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,12 +237,12 @@ func TestDoctorReportsThePauseOfTheGroupThatItExamines(t *testing.T) {
 	t.Parallel()
 	p := newDoctorCase(t)
 	p.provision(t, p.policy)
-	c, _ := open(t, p.config(p.policy))
-	if err := c.Pause(t.Context(), p.topic, "the bank is closed"); err != nil {
+	c, _ := openClient(t, p.config(p.policy))
+	if err := c.Operations().Pause(t.Context(), p.topic, "the bank is closed"); err != nil {
 		t.Fatal(err)
 	}
-	operator, _ := open(t, kafka.Config{Brokers: p.addrs, Group: "operators", Policy: p.policy})
-	d, err := operator.Doctor(t.Context(), p.topic, doctor.Examination{Group: p.group})
+	operator, _ := openClient(t, kafka.Config{Brokers: p.addrs, Group: "operators", Policy: p.policy})
+	d, err := operator.Operations().Doctor(t.Context(), p.topic, doctor.Examination{Group: p.group})
 	if err != nil {
 		t.Fatal(err)
 	}

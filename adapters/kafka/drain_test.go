@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wait"
+	"github.com/redeliver/redeliver/mq"
 	"github.com/redeliver/redeliver/observe"
 )
 
@@ -25,7 +26,7 @@ func TestOnKafkaTheNextOwnerSkipsRecordsSettledInADrain(t *testing.T) {
 	topic := p.ours("retry.1h")
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, RetryPartitions: 1, DrainTimeout: longDrain,
 		Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}}
-	c, ev := open(t, cfg)
+	c, ev := openClient(t, cfg)
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,7 @@ func TestOnKafkaTheNextOwnerSkipsRecordsSettledInADrain(t *testing.T) {
 	if off := unacked(t, p.addrs, p.group, topic, 0); off != 0 {
 		t.Errorf("committed up to %d, want 0: the first waits", off)
 	}
-	next, after := open(t, cfg)
+	next, after := openClient(t, cfg)
 	route(t, next, p.topic, func(*message.Message) error { return nil })
 	eventually(t, "the others wait", func() bool { return after.lastLoad() == observe.Load{Held: 2} })
 	if ran := after.attempts(); len(ran) != 0 {
@@ -67,9 +68,9 @@ const longDrain = 50 * time.Second
 
 // receiveThree subscribes to a partition with the records a0, a1, b and c, and receives all but a1. The first two share
 // a key, so a1 waits for a0.
-func receiveThree(t *testing.T, p fixture, cfg kafka.Config) (c *kafka.Client, out <-chan *message.Message, msgs map[string]*message.Message) {
+func receiveThree(t *testing.T, p fixture, cfg kafka.Config) (c *mq.Client, out <-chan *message.Message, msgs map[string]*message.Message) {
 	t.Helper()
-	c, _ = open(t, cfg)
+	c, _ = openClient(t, cfg)
 	out, err := c.Subscriber().Subscribe(context.Background(), p.topic)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +93,7 @@ func receiveThree(t *testing.T, p fixture, cfg kafka.Config) (c *kafka.Client, o
 }
 
 // beginClose begins to close a client, and returns when the drain of msg's lane has begun.
-func beginClose(t *testing.T, c *kafka.Client, msg *message.Message) <-chan error {
+func beginClose(t *testing.T, c *mq.Client, msg *message.Message) <-chan error {
 	t.Helper()
 	closed := make(chan error, 1)
 	go func() { closed <- c.Close(context.Background()) }()
@@ -179,11 +180,11 @@ func TestOnKafkaADroppedCopyDoesNotRunAgain(t *testing.T) {
 func TestAttemptsThatEveryRebalanceCutsAreReported(t *testing.T) {
 	t.Parallel()
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
-	join := func() (*kafka.Client, *events) {
+	join := func() (*mq.Client, *events) {
 		cfg := fastMetadataConfig()
 		cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
 		cfg.Consumer.Group.Rebalance.Timeout = 2 * time.Second
-		c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: cfg, DrainTimeout: 50 * time.Millisecond})
+		c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: cfg, DrainTimeout: 50 * time.Millisecond})
 		route(t, c, p.topic, func(msg *message.Message) error {
 			<-msg.Context().Done()
 			return msg.Context().Err()
@@ -235,11 +236,11 @@ func TestRebalancesWaitForLongAttempts(t *testing.T) {
 			t.Parallel()
 			p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 			var end atomic.Bool
-			join := func() (*kafka.Client, *events) {
+			join := func() (*mq.Client, *events) {
 				cfg := fastMetadataConfig()
 				cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
 				cfg.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
-				c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: cfg, DrainTimeout: 50 * time.Millisecond})
+				c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: cfg, DrainTimeout: 50 * time.Millisecond})
 				route(t, c, p.topic, func(msg *message.Message) error { return runUntilDrained(msg.Context(), &end) })
 				return c, ev
 			}
@@ -295,7 +296,7 @@ func TestAMemberThatEndsDoesNotWaitForItsRebalance(t *testing.T) {
 	t.Parallel()
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: 200 * time.Millisecond}
-	first, before := open(t, cfg)
+	first, before := openClient(t, cfg)
 	running := make(chan *message.Message, 1)
 	route(t, first, p.topic, func(msg *message.Message) error {
 		running <- msg
@@ -305,7 +306,7 @@ func TestAMemberThatEndsDoesNotWaitForItsRebalance(t *testing.T) {
 	before.awaitJoined(t, 1)
 	put(t, p.addrs, order(p.topic, "endless"))
 	drain := &engine.FromContext((<-running).Context()).Sub().Drain
-	second, _ := open(t, cfg)
+	second, _ := openClient(t, cfg)
 	route(t, second, p.topic, func(*message.Message) error { return nil })
 	eventually(t, "the first one drains", drain.Draining)
 	begin := time.Now()

@@ -166,7 +166,7 @@ func ExampleOpen_refused() {
 }
 
 // A plan says what a start would create, and creates nothing.
-func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
+func ExampleOpen_plan() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	client, err := kafka.Open(ctx, kafka.Config{Brokers: []string{"localhost:9092"}, Group: "billing"})
 	if err != nil {

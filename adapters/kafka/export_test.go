@@ -5,10 +5,11 @@ import (
 
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // SweepEvery sets how often the subscriptions of c delete settled records. It also sets the interval of their checks.
-func SweepEvery(c *Client, d time.Duration) { c.sweepInterval = d }
+func SweepEvery(c *mq.Client, d time.Duration) { c.Broker().(*client).sweepInterval = d }
 
 // Names for tests.
 var (

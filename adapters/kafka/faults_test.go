@@ -50,7 +50,7 @@ func TestARefusedWriteIsRetriedWithoutTheHandler(t *testing.T) {
 			t.Parallel()
 			cluster := fake(t, "orders")
 			addrs := cluster.ListenAddrs()
-			cl, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(c.retries)})
+			cl, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(c.retries)})
 			if err := cl.Subscriber().SubscribeInitialize("orders"); err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +109,7 @@ func TestATimeoutAfterTheAppendLosesNothing(t *testing.T) {
 			t.Parallel()
 			cluster := fake(t, "orders")
 			addrs := cluster.ListenAddrs()
-			cl, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+			cl, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 			if err := cl.Subscriber().SubscribeInitialize("orders"); err != nil {
 				t.Fatal(err)
 			}
@@ -163,7 +163,7 @@ func TestGroupErrorsLoseNothing(t *testing.T) {
 			}
 			t.Cleanup(cluster.Close)
 			addrs := cluster.ListenAddrs()
-			cl, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+			cl, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 			route(t, cl, "orders", failFirst(0))
 			ev.awaitJoined(t, 1)
 			const rounds = 3
@@ -215,7 +215,7 @@ func TestASlowWriteIsNotRepeated(t *testing.T) {
 			t.Parallel()
 			cluster := fake(t, "orders")
 			addrs := cluster.ListenAddrs()
-			cl, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), SendTimeout: 100 * time.Millisecond})
+			cl, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), SendTimeout: 100 * time.Millisecond})
 			if err := cl.Subscriber().SubscribeInitialize("orders"); err != nil {
 				t.Fatal(err)
 			}

@@ -115,7 +115,7 @@ func TestOnKafkaARecordIsUnchangedByLevelsHopsAndTheDLQ(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	addrs := p.addrs
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{
 		MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 2*time.Second), Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 	}})
 	originals := unusualRecords(p.topic, p.group)
@@ -193,7 +193,7 @@ func (b broken) Marshal(string, *message.Message) (*sarama.ProducerMessage, erro
 
 func TestAMarshalerWithoutARecordIsAnError(t *testing.T) {
 	t.Parallel()
-	c, _ := open(t, kafka.Config{Brokers: fake(t, "orders").ListenAddrs(), Group: "billing", Marshaler: broken{}})
+	c, _ := openClient(t, kafka.Config{Brokers: fake(t, "orders").ListenAddrs(), Group: "billing", Marshaler: broken{}})
 	if err := c.Publisher().Publish("orders", message.NewMessage("1", nil)); err == nil || !strings.Contains(err.Error(), "no record") {
 		t.Errorf("published: %v", err)
 	}
@@ -203,7 +203,7 @@ func TestOnKafkaAnUndecodableRecordIsDeadLetteredUnchanged(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	addrs := p.addrs
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(2), Marshaler: broken{}})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(2), Marshaler: broken{}})
 	route(t, c, p.topic, func(msg *message.Message) error {
 		if string(msg.Payload) != "fine" {
 			t.Errorf("the handler got %q", msg.Payload)

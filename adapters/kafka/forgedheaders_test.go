@@ -16,7 +16,7 @@ import (
 func TestRedeliverHeadersOnTheOriginAreIgnored(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 	route(t, c, "orders", failFirst(0))
 	put(t, addrs, ours("orders", "a", redeliver.State{
 		ID: "another", Group: "billing", Origin: "elsewhere", Attempts: 50, Due: time.Now().Add(time.Hour), Reason: redeliver.ReasonExhausted,
@@ -85,7 +85,7 @@ func TestGarbageOnADelayTopicRunsOrIsDeadLettered(t *testing.T) {
 			t.Run(topic+"/"+tc.name, func(t *testing.T) {
 				t.Parallel()
 				addrs := fake(t, "orders").ListenAddrs()
-				c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{
+				c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{
 					MaxRetries: 2, Backoff: redeliver.Fixed(100 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 				}})
 				if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
@@ -126,7 +126,7 @@ func TestGroupsNeverSeeEachOthersRetries(t *testing.T) {
 	groups := []string{"a.b", "a_2eb", "a_b", "a"}
 	evs := make(map[string]*events)
 	for i, group := range groups {
-		c, ev := open(t, kafka.Config{Brokers: addrs, Group: group, Policy: quick(2)})
+		c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: group, Policy: quick(2)})
 		evs[group] = ev
 		route(t, c, "orders", func(msg *message.Message) error {
 			st, _ := redeliver.FromContext(msg.Context())
@@ -165,7 +165,7 @@ func TestAWaitLongerThanRetentionStopsNoOtherMessage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(2)})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(2)})
 	route(t, c, "orders", func(*message.Message) error { return nil })
 	put(t, addrs, ours("orders.billing.retry.100ms", "far", redeliver.State{
 		ID: "far", Group: "billing", Origin: "orders", Attempts: 1, Due: time.Now().AddDate(0, 0, 100), Policy: "an older one",

@@ -20,6 +20,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Numbers of headers that redeliver does not read, of a record of an origin and of one that redeliver wrote.
@@ -50,7 +51,7 @@ func wantHeaderStub(t *testing.T, rec *kgo.Record, body string) (ours map[string
 func TestARecordWithTooManyHeadersIsAStub(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	ran := make(chan string, 10)
 	route(t, c, p.topic, func(msg *message.Message) error {
 		ran <- msg.UUID
@@ -90,7 +91,7 @@ func TestAWaitingRecordWithTooManyHeadersIsAStub(t *testing.T) {
 	}
 	n := tooManyOfOurs - len(rec.Headers)
 	put(t, p.addrs, withDust(rec, n))
-	c, ev := open(t, cfg)
+	c, ev := openClient(t, cfg)
 	route(t, c, p.topic, func(*message.Message) error { return nil })
 	ev.await(t, 1, is[redeliver.DeadLettered])
 	ours := wantHeaderStub(t, read(t, p.addrs, p.ours("dlq"), 1)[0], "dust")
@@ -108,7 +109,7 @@ func TestADeadLetterWithTooManyHeadersIsShownAndPurged(t *testing.T) {
 	dead := read(t, m.addrs, dlq, 1)[0]
 	copied := &kgo.Record{Topic: dlq, Partition: dead.Partition, Key: dead.Key, Value: dead.Value, Headers: dead.Headers}
 	put(t, m.addrs, withDust(copied, tooManyOfOurs-len(dead.Headers)))
-	q := m.queue(t, kafka.DeadLetterConfig{})
+	q := m.queue(t, mq.DeadLetterConfig{})
 	var seen []deadletter.Message
 	browse := func() {
 		t.Helper()
@@ -145,7 +146,7 @@ func TestAPurgeByPositionReadsNothing(t *testing.T) {
 	m := newFailingGroup(t, fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing", cluster: cluster})
 	m.deadLetter(t, 3)
 	dlq := m.ours("dlq")
-	q := m.queue(t, kafka.DeadLetterConfig{})
+	q := m.queue(t, mq.DeadLetterConfig{})
 	var at []deadletter.Position
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 2, func(m *deadletter.Message) bool {
 		at = append(at, m.Position)
@@ -193,7 +194,7 @@ func TestAPurgeOfEverythingReadsNothing(t *testing.T) {
 	m := newFailingGroup(t, fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing", cluster: cluster})
 	m.deadLetter(t, 5)
 	dlq := m.ours("dlq")
-	q := m.queue(t, kafka.DeadLetterConfig{})
+	q := m.queue(t, mq.DeadLetterConfig{})
 	var at []deadletter.Position
 	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 2, func(m *deadletter.Message) bool {
 		at = append(at, m.Position)

@@ -20,6 +20,7 @@ import (
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // A topic that was deleted and created again has other messages at the same offsets. Dedup knows the old ones, and runs the
@@ -122,7 +123,7 @@ func TestOnKafkaEveryReaderGivesARecordTheSameID(t *testing.T) {
 			t.Errorf("%s: the id of %s is %q, want %q", reader, value, id, want[value])
 		}
 	}
-	c, ev := open(t, cfg)
+	c, ev := openClient(t, cfg)
 	route(t, c, p.topic, func(msg *message.Message) error {
 		st, _ := redeliver.FromContext(msg.Context())
 		check(fmt.Sprintf("attempt %d", st.Attempt()), string(msg.Payload), st.ID)
@@ -143,7 +144,7 @@ func TestOnKafkaEveryReaderGivesARecordTheSameID(t *testing.T) {
 	}
 	sendCommand(t, w, release())
 	ev.await(t, len(want), is[redeliver.DeadLettered])
-	q, err := c.DeadLetters(t.Context(), kafka.DeadLetterConfig{Topic: p.topic})
+	q, err := c.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: p.topic})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/mq"
 	"github.com/redeliver/redeliver/observe"
 )
 
@@ -116,7 +117,7 @@ func withoutOutages(p redeliver.Policy) redeliver.Policy {
 }
 
 // open connects a client, and collects its events.
-func open(t *testing.T, cfg kafka.Config) (*kafka.Client, *events) {
+func openClient(t *testing.T, cfg kafka.Config) (*mq.Client, *events) {
 	t.Helper()
 	ev := newEvents()
 	if cfg.Sink == nil {
@@ -167,7 +168,7 @@ func (e *events) noneNacked(t *testing.T) {
 }
 
 // route runs a Router with Retry around h until the test ends.
-func route(t *testing.T, c *kafka.Client, topic string, h message.NoPublishHandlerFunc) {
+func route(t *testing.T, c *mq.Client, topic string, h message.NoPublishHandlerFunc) {
 	t.Helper()
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 5 * time.Second}, watermill.NewSlogLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -202,7 +203,7 @@ func write(t *testing.T, addrs []string, recs ...*kgo.Record) {
 func TestAFailedMessageWaitsOnLevelsAndEndsInTheDLQ(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
-	c, ev := open(t, kafka.Config{
+	c, ev := openClient(t, kafka.Config{
 		Brokers: cluster.ListenAddrs(), Group: "billing",
 		Policy: redeliver.Policy{MaxRetries: 2, Backoff: redeliver.Steps(100*time.Millisecond, 300*time.Millisecond)},
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // runAgain returns the reports of settled messages that run again.
@@ -81,8 +82,8 @@ func TestAFailedLastCommitIsReported(t *testing.T) {
 			t.Parallel()
 			cluster := fake(t, "orders")
 			addrs := cluster.ListenAddrs()
-			join := func() (*kafka.Client, *events) {
-				c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+			join := func() (*mq.Client, *events) {
+				c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 				route(t, c, "orders", func(*message.Message) error { return nil })
 				return c, ev
 			}
@@ -124,7 +125,7 @@ func TestOnKafkaRecordsSettledAboveAnUnsettledOneDoNotRunAgain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), DrainTimeout: 200 * time.Millisecond}
-	c, ev := open(t, cfg)
+	c, ev := openClient(t, cfg)
 	route(t, c, p.topic, func(msg *message.Message) error {
 		if msg.UUID == "a" {
 			<-msg.Context().Done()
@@ -144,7 +145,7 @@ func TestOnKafkaRecordsSettledAboveAnUnsettledOneDoNotRunAgain(t *testing.T) {
 	if reported := runAgain(ev); len(reported) > 0 {
 		t.Errorf("reported %+v", reported)
 	}
-	next, after := open(t, cfg)
+	next, after := openClient(t, cfg)
 	route(t, next, p.topic, func(*message.Message) error { return nil })
 	after.awaitEnds(t, "a")
 	if err := next.Close(t.Context()); err != nil {
@@ -165,7 +166,7 @@ func TestMetadataRefusedInACooperativeRebalanceIsCommittedAgain(t *testing.T) {
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
 	refused := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.IllegalGeneration, Count: 1})
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 	route(t, c, "orders", func(*message.Message) error { return nil })
 	put(t, addrs, order("orders", "a"))
 	ev.awaitEnds(t, "a")

@@ -50,7 +50,7 @@ func TestWaitsOfAnyLengthEndOnTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			addrs := fake(t, "orders").ListenAddrs()
-			c2, ev := open(t, kafka.Config{
+			c2, ev := openClient(t, kafka.Config{
 				Brokers: addrs, Group: "billing",
 				// Without jitter, which would be held instead of hopped.
 				Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{400 * time.Millisecond, 1200 * time.Millisecond}},
@@ -102,11 +102,11 @@ func TestWaitsOfAnyLengthEndOnTime(t *testing.T) {
 func TestAnOldLevelDoesNotMakeLongerWaitsEarly(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
-	old, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{500 * time.Millisecond}}})
+	old, _ := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{500 * time.Millisecond}}})
 	if err := old.Subscriber().SubscribeInitialize("orders"); err != nil {
 		t.Fatal(err)
 	}
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{200 * time.Millisecond, 5 * time.Second}}})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{200 * time.Millisecond, 5 * time.Second}}})
 	route(t, c, "orders", failFirst(1500*time.Millisecond))
 	write(t, addrs, order("orders", "a"))
 	ev.awaitEnds(t, "a")
@@ -118,7 +118,7 @@ func TestLevelsOfAnOlderPolicyAreDrained(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	recs, ids := orders("orders", 1000)
-	was, before := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{
+	was, before := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{
 		Backoff: redeliver.Fixed(4 * time.Second), Levels: []time.Duration{500 * time.Millisecond, 3 * time.Second},
 	}})
 	route(t, was, "orders", func(*message.Message) error { return errDeclined })
@@ -127,7 +127,7 @@ func TestLevelsOfAnOlderPolicyAreDrained(t *testing.T) {
 	if err := was.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	now, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond}}})
+	now, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond}}})
 	route(t, now, "orders", failFirst(0))
 	ev.awaitEnds(t, ids...)
 	ev.noneEarly(t, before)
@@ -141,8 +141,8 @@ func TestADelayedPublishReachesEveryGroupOnceAndNotEarly(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	policy := redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond}}
-	billing, ev1 := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: policy})
-	mail, ev2 := open(t, kafka.Config{Brokers: addrs, Group: "mail", Policy: policy})
+	billing, ev1 := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: policy})
+	mail, ev2 := openClient(t, kafka.Config{Brokers: addrs, Group: "mail", Policy: policy})
 	ok := func(msg *message.Message) error {
 		if string(kafka.RecordFromContext(msg.Context()).Key) != "k-"+msg.UUID || string(msg.Payload) != msg.UUID {
 			t.Errorf("%s came as %q under key %q", msg.UUID, msg.Payload, kafka.RecordFromContext(msg.Context()).Key)
@@ -195,7 +195,7 @@ func TestLostOffsetsLoseNoWaitingMessage(t *testing.T) {
 	addrs := cluster.ListenAddrs()
 	cfg := kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Backoff: redeliver.Fixed(2 * time.Second), Levels: []time.Duration{2 * time.Second}}}
 	recs, ids := orders("orders", 1000)
-	was, before := open(t, cfg)
+	was, before := openClient(t, cfg)
 	route(t, was, "orders", func(*message.Message) error { return errDeclined })
 	write(t, addrs, recs...)
 	before.await(t, len(ids), func(e redeliver.Event) bool {
@@ -215,7 +215,7 @@ func TestLostOffsetsLoseNoWaitingMessage(t *testing.T) {
 	}
 	// sarama's default is Newest. Waiting messages are read from the start in any case.
 	cfg.SkipExisting = true
-	now, ev := open(t, cfg)
+	now, ev := openClient(t, cfg)
 	route(t, now, "orders", failFirst(0))
 	ev.awaitEnds(t, ids...)
 	ev.noneEarly(t, before)
@@ -235,7 +235,7 @@ func TestNewestSkipsOldRecordsAndLosesNoFirstFailure(t *testing.T) {
 			write(t, addrs, order("orders", "old"))
 			// A first failure that was written before any member had joined: another member failed it and died before
 			// its first commit.
-			c0, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond}}})
+			c0, _ := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond}}})
 			if err := c0.Subscriber().SubscribeInitialize("orders"); err != nil {
 				t.Fatal(err)
 			}
@@ -253,11 +253,11 @@ func TestNewestSkipsOldRecordsAndLosesNoFirstFailure(t *testing.T) {
 				}
 				return failFirst(0)(msg)
 			}
-			c1, ev1 := open(t, cfg)
+			c1, ev1 := openClient(t, cfg)
 			route(t, c1, "orders", handler)
 			ev1.awaitJoined(t, 1)
 			cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
-			c2, ev2 := open(t, cfg) // cooperative members get partitions late
+			c2, ev2 := openClient(t, cfg) // cooperative members get partitions late
 			route(t, c2, "orders", handler)
 			ev2.awaitJoined(t, 1)
 			recs, ids := orders("orders", 40)

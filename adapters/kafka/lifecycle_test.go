@@ -49,7 +49,7 @@ func leaks() error {
 func TestClosingASubscriberLeavesTheClientOpen(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders", "invoices").ListenAddrs()
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(-1)})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(-1)})
 	pub, sub := c.Publisher(), c.Subscriber()
 	out, err := sub.Subscribe(t.Context(), "orders")
 	if err != nil {
@@ -101,7 +101,7 @@ func TestClosingASubscriberLeavesTheClientOpen(t *testing.T) {
 func TestTheEndOfASubscribeContextClosesItsChannel(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
-	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), DrainTimeout: 100 * time.Millisecond})
+	c, _ := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), DrainTimeout: 100 * time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	out, err := c.Subscriber().Subscribe(ctx, "orders")
 	if err != nil {
@@ -125,7 +125,7 @@ func TestOnKafkaSettledRecordsOfDelayTopicsAreDeleted(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	addrs := p.addrs
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1)})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1)})
 	kafka.SweepEvery(c, 100*time.Millisecond)
 	route(t, c, p.topic, failFirst(0))
 	recs, ids := orders(p.topic, 50)

@@ -19,6 +19,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // refuseSettings makes a cluster refuse topics with these settings. The text of a refusal may name the setting.
@@ -65,13 +66,13 @@ func TestNoRefusedSettingRefusesAStartOrACommand(t *testing.T) {
 func worksWithout(t *testing.T, p fixture, setting string) {
 	t.Helper()
 	if setting == "max.message.bytes" { // the largest record of the origin and our headers need more than Kafka's own
-		c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+		c, _ := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 		if err := c.Subscriber().SubscribeInitialize(p.topic); err == nil || !strings.Contains(err.Error(), "--entity-name "+p.ours("dlq")+" --add-config max.message.bytes=") {
 			t.Errorf("a start with topics that are too small: %v", err)
 		}
 		return
 	}
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	route(t, c, p.topic, func(msg *message.Message) error {
 		if st, _ := redeliver.FromContext(msg.Context()); st.Replays > 0 {
 			return nil
@@ -80,13 +81,13 @@ func worksWithout(t *testing.T, p fixture, setting string) {
 	})
 	write(t, p.addrs, order(p.topic, "a"))
 	ev.awaitEnds(t, "a")
-	q, err := c.DeadLetters(t.Context(), kafka.DeadLetterConfig{Topic: p.topic})
+	q, err := c.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: p.topic})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = q.Close() }()
 	_, replayed := deadletter.Replay(t.Context(), q, ann)
-	paused := c.Pause(t.Context(), p.topic, "the bank is closed")
+	paused := c.Operations().Pause(t.Context(), p.topic, "the bank is closed")
 	if setting == "cleanup.policy" { // Kafka's own removes what they write
 		for what, err := range map[string]error{p.ours("dlq.state"): replayed, p.ours("control"): paused} {
 			if err == nil || !strings.Contains(err.Error(), "--entity-name "+what+" --add-config cleanup.policy=compact") {
@@ -101,7 +102,7 @@ func worksWithout(t *testing.T, p fixture, setting string) {
 	if _, err := deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann", Why: "test", Everything: true}); err != nil {
 		t.Error(err)
 	}
-	if err := c.Resume(t.Context(), p.topic); err != nil {
+	if err := c.Operations().Resume(t.Context(), p.topic); err != nil {
 		t.Error(err)
 	}
 	ev.await(t, 1, is[redeliver.Committed])
@@ -114,7 +115,7 @@ func worksWithout(t *testing.T, p fixture, setting string) {
 	}) {
 		t.Errorf("the plan does not mention %s: %q", setting, plan.Notes)
 	}
-	d, err := c.Doctor(t.Context(), p.topic, doctor.Examination{})
+	d, err := c.Operations().Doctor(t.Context(), p.topic, doctor.Examination{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ func TestAnIgnoredSettingThatBreaksAPromiseIsRefused(t *testing.T) {
 				}
 				return nil, nil, false
 			})
-			client, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+			client, _ := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 			err := client.Subscriber().SubscribeInitialize(p.topic)
 			switch {
 			case c.refused == "" && err != nil:
@@ -183,7 +184,7 @@ func TestARefusalThatIsNotAboutSettingsIsReported(t *testing.T) {
 		res.Topics[0].ErrorMessage = &text
 		return res, nil, true
 	})
-	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	c, _ := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err == nil || !strings.Contains(err.Error(), "Topics must have 3 replicas.") {
 		t.Errorf("%v", err)
 	}

@@ -33,7 +33,7 @@ func TestMembersAndProducersAskOnlyForTheirTopics(t *testing.T) {
 	cfg := sarama.NewConfig()
 	cfg.Consumer.Offsets.Initial = sarama.OffsetOldest
 	cfg.Metadata.RefreshFrequency = time.Hour
-	c, ev := open(t, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: quick(1), Sarama: cfg})
+	c, ev := openClient(t, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: quick(1), Sarama: cfg})
 	route(t, c, "orders", failFirst(1))
 	recs, ids := orders("orders", 3)
 	write(t, cluster.ListenAddrs(), recs...)

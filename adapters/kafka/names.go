@@ -12,7 +12,7 @@ type Names struct {
 	Retry func(topic, group string) string
 	// DLQ is the dead-letter topic. Default "<topic>.<group>.dlq".
 	DLQ func(topic, group string) string
-	// Control is the topic with the commands to the group's consumers, see [Client.Waiting].
+	// Control is the topic with the commands to the group's consumers, see [mq.Operations.Waiting].
 	// Default "<topic>.<group>.control".
 	Control func(topic, group string) string
 }

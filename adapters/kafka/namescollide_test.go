@@ -28,7 +28,7 @@ func TestOnKafkaNamesThatCollideAreExplained(t *testing.T) {
 			return refuseCreateTopics(req, kerr.InvalidTopicException), nil, true
 		})
 	}
-	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: "c", Policy: quick(1)})
+	c, _ := openClient(t, kafka.Config{Brokers: p.addrs, Group: "c", Policy: quick(1)})
 	err := c.Subscriber().SubscribeInitialize(p.topic + ".b")
 	if err == nil {
 		t.Fatal("the subscription began")

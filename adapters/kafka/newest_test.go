@@ -75,7 +75,7 @@ func TestOnKafkaANewPartitionIsReadFromItsBeginning(t *testing.T) {
 		cfg := cfg
 		cfg.Brokers, cfg.Group = p.addrs, p.group
 		putOnPartitions(t, p, "old-", 4)
-		c, ev := open(t, cfg)
+		c, ev := openClient(t, cfg)
 		route(t, c, p.topic, func(*message.Message) error { return nil })
 		ev.awaitJoined(t, 1)
 		addPartitions(t, p, 6)
@@ -89,7 +89,7 @@ func TestOnKafkaANewPartitionIsReadFromItsBeginning(t *testing.T) {
 		cfg := cfg
 		cfg.Brokers, cfg.Group = p.addrs, p.group
 		putOnPartitions(t, p, "old-", 4)
-		first, before := open(t, cfg)
+		first, before := openClient(t, cfg)
 		if _, err := first.Subscriber().Subscribe(t.Context(), p.topic); err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +99,7 @@ func TestOnKafkaANewPartitionIsReadFromItsBeginning(t *testing.T) {
 		}
 		addPartitions(t, p, 6)
 		ids := putOnPartitions(t, p, "new-", 6)
-		c, ev := open(t, cfg)
+		c, ev := openClient(t, cfg)
 		route(t, c, p.topic, func(*message.Message) error { return nil })
 		ev.awaitEnds(t, ids...)
 		wantOnlyAttempted(t, ev, ids...)
@@ -123,7 +123,7 @@ func TestANewGroupBeginsAtTheEndOnEveryPartition(t *testing.T) {
 			for range 3 {
 				cfg := newest()
 				cfg.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy}
-				c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: cfg, SkipExisting: true, Sink: ev})
+				c, _ := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: cfg, SkipExisting: true, Sink: ev})
 				route(t, c, p.topic, func(*message.Message) error { return nil })
 			}
 			ev.awaitJoined(t, 3)
@@ -149,7 +149,7 @@ func TestANewGroupThatWouldSkipRecordsIsRefused(t *testing.T) {
 	handle := func(context.Context, *sarama.ConsumerMessage) error { return nil }
 	ways := map[string]func(ctx context.Context) error{
 		"Subscribe": func(ctx context.Context) error {
-			c, _ := open(t, own)
+			c, _ := openClient(t, own)
 			_, err := c.Subscriber().Subscribe(ctx, p.topic)
 			return err
 		},
@@ -194,7 +194,7 @@ func TestANewGroupOfAnEmptyTopicReadsWhatIsWrittenBeforeItsFirstSession(t *testi
 		cluster.SleepControl(func() { putOnPartitions(t, p, "new-", 4) })
 		return nil, nil, false
 	})
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: newest()})
+	c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: newest()})
 	route(t, c, p.topic, func(*message.Message) error { return nil })
 	ev.awaitEnds(t, "new-0", "new-1", "new-2", "new-3")
 }
@@ -205,7 +205,7 @@ func TestOnKafkaARecreatedOriginIsNotSkipped(t *testing.T) {
 	p := onKafka(t)
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: newest(), SkipExisting: true}
 	putOnPartitions(t, p, "old-", 4)
-	first, before := open(t, cfg)
+	first, before := openClient(t, cfg)
 	route(t, first, p.topic, func(*message.Message) error { return nil })
 	before.awaitJoined(t, 1)
 	if err := first.Close(context.Background()); err != nil {
@@ -213,7 +213,7 @@ func TestOnKafkaARecreatedOriginIsNotSkipped(t *testing.T) {
 	}
 	recreate(t, p, p.topic)
 	ids := putOnPartitions(t, p, "new-", 4)
-	c, ev := open(t, cfg)
+	c, ev := openClient(t, cfg)
 	route(t, c, p.topic, func(*message.Message) error { return nil })
 	ev.awaitEnds(t, ids...)
 }
@@ -234,7 +234,7 @@ func TestANewPartitionIsReadFromItsBeginningWithoutMetadata(t *testing.T) {
 	})
 	putOnPartitions(t, p, "old-", 4)
 	for _, name := range []string{"first-", "second-"} {
-		c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: newest(), SkipExisting: true})
+		c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: newest(), SkipExisting: true})
 		route(t, c, p.topic, func(*message.Message) error { return nil })
 		ev.awaitJoined(t, 1)
 		n := 4

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // A deploy is rolled back while members of the older policy run. They also run the messages that the newer policy left
@@ -23,11 +24,11 @@ func TestOnKafkaRunningMembersDrainLevelsOfAnotherPolicy(t *testing.T) {
 			t.Parallel()
 			p := onKafka(t)
 			addrs := p.addrs
-			join := func() (*kafka.Client, *events) {
+			join := func() (*mq.Client, *events) {
 				cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1), Sarama: sarama.NewConfig()}
 				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
-				c, ev := open(t, cfg)
+				c, ev := openClient(t, cfg)
 				kafka.SweepEvery(c, 50*time.Millisecond)
 				route(t, c, p.topic, failFirst(0))
 				ev.awaitJoined(t, 1)
@@ -35,7 +36,7 @@ func TestOnKafkaRunningMembersDrainLevelsOfAnotherPolicy(t *testing.T) {
 			}
 			_, ev := join()
 			topic := p.ours("retry.300ms")
-			newer, _ := open(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{Levels: []time.Duration{300 * time.Millisecond}}})
+			newer, _ := openClient(t, kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{Levels: []time.Duration{300 * time.Millisecond}}})
 			if err := newer.Subscriber().SubscribeInitialize(p.topic); err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +101,7 @@ func TestALevelDeletedDuringAStartIsNoProblem(t *testing.T) {
 		})
 		return nil, nil, false
 	})
-	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	c, _ := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	if _, err := c.Plan(t.Context(), p.topic); err != nil {
 		t.Error(err)
 	}

@@ -25,7 +25,7 @@ func TestLevelsReadFromTheirStartAreReported(t *testing.T) {
 	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DeleteRecords}, Err: kerr.TopicAuthorizationFailed, Count: -1})
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)}
-	first, ev := open(t, cfg)
+	first, ev := openClient(t, cfg)
 	kafka.SweepEvery(first, 50*time.Millisecond)
 	route(t, first, p.topic, failFirst(0))
 	recs, ids := orders(p.topic, n)
@@ -39,7 +39,7 @@ func TestLevelsReadFromTheirStartAreReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.SkipExisting = true // the origin repeats nothing
-	second, after := open(t, cfg)
+	second, after := openClient(t, cfg)
 	route(t, second, p.topic, func(*message.Message) error { return nil })
 	after.awaitJoined(t, 1)
 	after.await(t, 1, func(e redeliver.Event) bool {

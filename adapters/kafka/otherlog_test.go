@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/commitmeta"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Metadata that list offsets as settled or suspect are believed only for the log that they were written for. The log of
@@ -181,12 +181,12 @@ func TestAnInterceptedRecordNamesTheLog(t *testing.T) {
 	t.Parallel()
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	ids := fillPartitions(t, p.addrs, 20, 0)
-	begin := func(h message.NoPublishHandlerFunc) (*kafka.Client, *events) {
+	begin := func(h message.NoPublishHandlerFunc) (*mq.Client, *events) {
 		cfg := slowConfig()
 		cfg.Brokers, cfg.Group, cfg.Sarama = p.addrs, p.group, sarama.NewConfig()
 		cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 		cfg.Sarama.Consumer.Interceptors = []sarama.ConsumerInterceptor{shortened{}}
-		c, ev := open(t, cfg)
+		c, ev := openClient(t, cfg)
 		route(t, c, p.topic, h)
 		return c, ev
 	}

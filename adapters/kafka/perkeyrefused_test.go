@@ -81,12 +81,12 @@ func TestPerKeyHasAsManyPartitionsAsTheOrigin(t *testing.T) {
 	if _, err := kadm.NewClient(independent(t, addrs)).CreateTopic(t.Context(), 12, 1, nil, "orders"); err != nil {
 		t.Fatal(err)
 	}
-	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: perKeyPolicy(time.Second)})
+	c, _ := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: perKeyPolicy(time.Second)})
 	plan, err := c.Plan(t.Context(), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, topic := range plan.Topics {
+	for _, topic := range plan.Places {
 		want := int32(12)
 		if topic.Kind == "dlq" {
 			want = 8
@@ -105,7 +105,7 @@ func TestPerKeyLevelsGetTheOriginsNewPartitions(t *testing.T) {
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	cfg := withLongTimeouts(nil)
 	cfg.Metadata.RefreshFrequency = 100 * time.Millisecond
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: perKeyPolicy(100 * time.Millisecond), Sarama: cfg})
+	c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: perKeyPolicy(100 * time.Millisecond), Sarama: cfg})
 	route(t, c, p.topic, failFirst(1))
 	ev.awaitJoined(t, 1)
 	addPartitions(t, p, 6)
@@ -118,13 +118,13 @@ func TestPerKeyLevelsGetTheOriginsNewPartitions(t *testing.T) {
 func TestPerKeyPausesWhileTheLevelsHaveFewerPartitions(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
-	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: perKeyPolicy(100 * time.Millisecond)})
+	c, _ := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: perKeyPolicy(100 * time.Millisecond)})
 	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
 		t.Fatal(err)
 	}
 	sc := withLongTimeouts(nil)
 	sc.Metadata.RefreshFrequency = 100 * time.Millisecond
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: perKeyPolicy(100 * time.Millisecond), NoProvisioning: true, Sarama: sc})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: perKeyPolicy(100 * time.Millisecond), NoProvisioning: true, Sarama: sc})
 	route(t, c, "orders", failFirst(1))
 	ev.awaitJoined(t, 1)
 	adm := kadm.NewClient(independent(t, addrs))
@@ -159,13 +159,13 @@ func TestOnKafkaPerKeyRefusesLevelsWithMorePartitionsAndSaysHowToLoseThem(t *tes
 	kafkatest.MakeTopic(t, adm, 6, map[string]*string{"retention.ms": &forever, "max.message.bytes": &size}, level)
 	put(t, p.addrs, leftOnLevel(p, 100*time.Millisecond, "ann", "waits", 7, 1, 0, time.Now()))
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: perKeyPolicy(100 * time.Millisecond)}
-	c, _ := open(t, cfg)
+	c, _ := openClient(t, cfg)
 	_, err := c.Subscriber().Subscribe(t.Context(), p.topic)
 	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "order OrderFirstAttempts until the topic is empty") || strings.Contains(err.Error(), "Raise") {
 		t.Fatal(err)
 	}
 	cfg.Policy.Order = redeliver.OrderFirstAttempts
-	ordered, ev := open(t, cfg)
+	ordered, ev := openClient(t, cfg)
 	route(t, ordered, p.topic, func(*message.Message) error { return nil })
 	ev.awaitEnds(t, "waits")
 	if err := ordered.Close(context.Background()); err != nil {
@@ -175,7 +175,7 @@ func TestOnKafkaPerKeyRefusesLevelsWithMorePartitionsAndSaysHowToLoseThem(t *tes
 		kafkatest.DropTopic(t, adm, p.ours(suffix))
 	}
 	cfg.Policy.Order = redeliver.OrderThroughRetries
-	c, ev = open(t, cfg)
+	c, ev = openClient(t, cfg)
 	route(t, c, p.topic, func(*message.Message) error { return nil })
 	put(t, p.addrs, order(p.topic, "new"))
 	ev.awaitEnds(t, "new")

@@ -3,55 +3,20 @@ package kafka
 import (
 	"context"
 	"fmt"
-	"io"
-	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
-	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/mq"
 )
-
-// Plan describes how the subscription of a topic waits: the topics that it uses, including those
-// that are created later, and how each delay of its policy is spent.
-type Plan struct {
-	Origin, Group string
-	Topics        []PlannedTopic
-	// OperatorTopics are topics that messages do not need for waiting and coming back. The DLQ's state
-	// is created when somebody first works on the DLQ. The control topic has the commands about
-	// waiting messages, and is created with the first command.
-	OperatorTopics []PlannedTopic
-	Delays         []delayqueue.PlannedDelay
-	// Rights are those that the group's members need if all topics exist (Config.NoProvisioning).
-	// OperatorRights are those that a person needs to look into the DLQ, to replay its messages and
-	// to call Doctor, if OperatorTopics exist, too.
-	Rights, OperatorRights []Right
-	// LongestWait is the longest wait that a handler may ask for.
-	LongestWait time.Duration
-	// Notes are further findings, such as old levels or short retention.
-	Notes []string
-}
-
-// PlannedTopic is one of redeliver's topics.
-type PlannedTopic struct {
-	Name       string
-	Kind       string        // "delay", "retry", "dlq"; in OperatorTopics "state", "control"
-	Level      time.Duration // of a delay topic
-	Partitions int32
-	Replicas   int16
-	Settings   map[string]string
-	Exists     bool // if false, it is created at start or, if OnDemand is set, when a message needs it
-	OnDemand   bool // a level for waits that only a handler or a publisher asks for
-	Old        bool // a level of an older policy, read until it is empty
-}
 
 // Plan compares the broker with the policy and returns what Subscribe would use and create, without
 // creating anything. It returns the same error as Subscribe: a policy that cannot be met is
 // refused, not clamped. ctx is checked before the request. Then only the timeouts of Config.Sarama
 // end the request.
-func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
+func (c *client) Plan(ctx context.Context, topic string) (*mq.Plan, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: planning %s: %w", topic, context.Cause(ctx))
 	}
@@ -74,12 +39,12 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	return p, nil
 }
 
-func planOf(l *topology.Layout) *Plan {
-	p := &Plan{
-		Origin: l.Origin, Group: l.Group, OperatorTopics: companions(l), Rights: rights(l), OperatorRights: operatorRights(l), LongestWait: l.MaxWait,
+func planOf(l *topology.Layout) *mq.Plan {
+	p := &mq.Plan{
+		Server: "Kafka", Origin: l.Origin, Group: l.Group, OperatorPlaces: companions(l), Rights: rights(l), OperatorRights: operatorRights(l), LongestWait: l.MaxWait,
 	}
 	for _, t := range l.Topics {
-		p.Topics = append(p.Topics, planned(t))
+		p.Places = append(p.Places, planned(t))
 		if t.Old {
 			p.Notes = append(p.Notes, fmt.Sprintf("%s is a level of an older policy; it is read until it is deleted", t.Name))
 		}
@@ -112,40 +77,20 @@ func planOf(l *topology.Layout) *Plan {
 }
 
 // companions returns the topics for work on the DLQ and for commands.
-func companions(l *topology.Layout) []PlannedTopic {
+func companions(l *topology.Layout) []mq.Place {
 	if l.Discards {
-		return []PlannedTopic{planned(l.Control)}
+		return []mq.Place{planned(l.Control)}
 	}
-	return []PlannedTopic{planned(l.State), planned(l.Control)}
+	return []mq.Place{planned(l.State), planned(l.Control)}
 }
 
-func planned(t topology.Topic) PlannedTopic {
-	return PlannedTopic{
+func planned(t topology.Topic) mq.Place {
+	settings := make(map[string]any, len(t.Settings))
+	for name, value := range t.Settings {
+		settings[name] = value
+	}
+	return mq.Place{
 		Name: t.Name, Kind: string(t.Kind), Level: t.Level, Partitions: t.Partitions, Replicas: t.Replicas,
-		Settings: t.Settings, Exists: t.Exists, Old: t.Old, OnDemand: t.Rung,
+		Settings: settings, Exists: t.Exists, Old: t.Old, OnDemand: t.Rung, Messages: -1,
 	}
-}
-
-// String returns the plan as a text for people.
-func (p *Plan) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s, group %s\n\n", p.Origin, p.Group)
-	delayqueue.WriteTable(&b, "topic\tkind\tpartitions\treplicas\t", func(w io.Writer) {
-		for _, t := range p.Topics {
-			state := "is created"
-			switch {
-			case t.Exists:
-				state = "exists"
-			case t.OnDemand:
-				state = "is created when a wait needs it"
-			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", t.Name, t.Kind, t.Partitions, t.Replicas, state)
-		}
-	})
-	delayqueue.WriteDelays(&b, "waits on", p.Delays)
-	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, a few milliseconds late\n", limits.DurationText(p.LongestWait))
-	for _, n := range p.Notes {
-		fmt.Fprintf(&b, "note: %s\n", n)
-	}
-	return b.String()
 }

@@ -20,7 +20,7 @@ func TestPlanListsTopicsAndDelays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			addrs := fake(t, "orders").ListenAddrs()
-			c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing.eu", Policy: policy})
+			c, _ := openClient(t, kafka.Config{Brokers: addrs, Group: "billing.eu", Policy: policy})
 			plan, err := c.Plan(t.Context(), "orders")
 			if err != nil {
 				t.Fatal(err)
@@ -41,7 +41,7 @@ func TestPlanListsTopicsAndDelays(t *testing.T) {
 			if got := plan.String(); got != string(want) {
 				t.Errorf("the plan is\n%s\nwant\n%s", got, want)
 			}
-			for _, topic := range plan.Topics {
+			for _, topic := range plan.Places {
 				if topic.Exists {
 					t.Errorf("%s exists: Plan created it", topic.Name)
 				}

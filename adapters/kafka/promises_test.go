@@ -22,7 +22,7 @@ import (
 func TestOnKafkaOnlyCommittedRecordsOfTransactionsAreRead(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	route(t, c, p.topic, failFirst(0))
 	cl := independent(t, p.addrs, kgo.TransactionalID(p.topic), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	for _, tx := range []struct {
@@ -65,7 +65,7 @@ func TestOnKafkaAStaticMemberRestartsWithoutARebalance(t *testing.T) {
 	want := fmt.Sprint("Stable", []string{"worker-1-" + p.topic})
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), InstanceID: "worker-1"}
 	for _, id := range []string{"a", "b"} {
-		c, ev := open(t, cfg)
+		c, ev := openClient(t, cfg)
 		route(t, c, p.topic, failFirst(0))
 		ev.awaitJoined(t, 1)
 		put(t, p.addrs, order(p.topic, id))
@@ -95,7 +95,7 @@ func TestCommitsFollowTheConfiguredInterval(t *testing.T) {
 				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 				cfg.Sarama.Consumer.Offsets.AutoCommit.Interval = every
 			}
-			c, ev := open(t, cfg)
+			c, ev := openClient(t, cfg)
 			route(t, c, "orders", func(*message.Message) error { return nil })
 			put(t, addrs, order("orders", "a"))
 			ev.awaitEnds(t, "a")
@@ -124,7 +124,7 @@ func TestTopicsWithoutCreatePermissionAreNamed(t *testing.T) {
 		cluster.KeepControl()
 		return refuseCreateTopics(req, kerr.TopicAuthorizationFailed), nil, true
 	})
-	c, _ := open(t, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{time.Second}}})
+	c, _ := openClient(t, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: redeliver.Policy{Levels: []time.Duration{time.Second}}})
 	_, err := c.Subscriber().Subscribe(t.Context(), "orders")
 	if err == nil {
 		t.Fatal("was not refused")
@@ -140,7 +140,7 @@ func TestRepeatedFailuresToJoinAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 	route(t, c, "orders", failFirst(0))
 	ev.awaitJoined(t, 1)
 	const tries = 6
@@ -168,7 +168,7 @@ func TestRepeatedFailuresToJoinAreReportedOnce(t *testing.T) {
 func TestASecondStaticMemberOfATopicIsRefused(t *testing.T) {
 	t.Parallel()
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
-	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), InstanceID: "worker-1"})
+	c, _ := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), InstanceID: "worker-1"})
 	first := c.Subscriber()
 	if _, err := first.Subscribe(t.Context(), p.topic); err != nil {
 		t.Fatal(err)

@@ -15,27 +15,14 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Publisher writes messages. It is a Watermill publisher and safe for concurrent use.
-type Publisher struct{ client *Client }
-
-// Publish writes the messages and returns when the broker has confirmed all of them (acks of all
-// in-sync replicas). The error names each message that could not be prepared (by the marshaler, for
-// example) or that the broker refused, as in "message 2 of 3". The others are written anyway.
-// Publish reads only the key (SetKey) from the messages' contexts.
-// It waits for at most Config.SendTimeout.
-//
-// A message with Watermill's delay metadata (package components/delay) waits on the delay topics of
-// the client's group for that topic, which are created with the first such message. When it is due,
-// it is published to the topic, for all groups. A member of the client's group that subscribes to
-// the topic does that. Without such a member the message waits, and is published late when there is
-// one.
-func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
-	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
+// Publish implements [mq.Broker].
+func (c *client) Publish(topic string, messages ...*message.Message) error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.SendTimeout)
 	defer cancel()
 	waiting := make([]*produce.Write, len(messages))
 	errs := make([]error, len(messages))
 	for i, msg := range messages {
-		waiting[i], errs[i] = p.start(ctx, topic, msg)
+		waiting[i], errs[i] = c.start(ctx, topic, msg)
 	}
 	for i, w := range waiting {
 		if errs[i] == nil {
@@ -49,8 +36,8 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 }
 
 // start hands one message to the producer.
-func (p *Publisher) start(ctx context.Context, topic string, msg *message.Message) (*produce.Write, error) {
-	m, err := p.client.cfg.Marshaler.Marshal(topic, msg)
+func (c *client) start(ctx context.Context, topic string, msg *message.Message) (*produce.Write, error) {
+	m, err := c.cfg.Marshaler.Marshal(topic, msg)
 	if err == nil && m == nil {
 		err = errors.New("the marshaler returned no record")
 	}
@@ -63,9 +50,9 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 		return nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, err)
 	}
 	if !later {
-		return p.client.producer.Start(ctx, m, produce.AnyPartition)
+		return c.producer.Start(ctx, m, produce.AnyPartition)
 	}
-	l, err := p.client.readyLayout(topic)
+	l, err := c.readyLayout(topic)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +65,5 @@ func (p *Publisher) start(ctx context.Context, topic string, msg *message.Messag
 	st := redeliver.State{ID: engine.GivenID(msg.UUID), Group: l.Group, Origin: topic, Due: due, Policy: l.Fingerprint}
 	m.Topic, _ = l.TopicFor(due, now)
 	record.AppendState(m, &st)
-	return p.client.producer.Start(ctx, m, produce.AnyPartition)
+	return c.producer.Start(ctx, m, produce.AnyPartition)
 }
-
-// Close implements message.Publisher and does nothing, because a Router calls it while handlers
-// still run and publish. Client.Close ends the publisher.
-func (p *Publisher) Close() error { return nil }

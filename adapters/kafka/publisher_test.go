@@ -17,8 +17,8 @@ func TestADelayedPublishWaitsForAMemberOfItsGroup(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
 	policy := redeliver.Policy{Levels: []time.Duration{100 * time.Millisecond}}
-	billing, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: policy})
-	mail, ev2 := open(t, kafka.Config{Brokers: addrs, Group: "mail", Policy: policy})
+	billing, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: policy})
+	mail, ev2 := openClient(t, kafka.Config{Brokers: addrs, Group: "mail", Policy: policy})
 	route(t, mail, "orders", failFirst(0))
 	ev2.awaitJoined(t, 1)
 	msg := message.NewMessage("a", []byte("a"))

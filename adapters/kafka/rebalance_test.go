@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/internal/wait"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // sequence checks the order of each key's first deliveries over all members.
@@ -106,11 +107,11 @@ func TestOnKafkaRebalancesKeepTheOrderOfKeysAndRepeatNothing(t *testing.T) {
 			p := onKafka(t)
 			addrs := p.addrs
 			seq := newSequence()
-			join := func(member string) (*kafka.Client, *events) {
+			join := func(member string) (*mq.Client, *events) {
 				cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1), Sarama: sarama.NewConfig(), DrainTimeout: longDrain}
 				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
-				c, ev := open(t, cfg)
+				c, ev := openClient(t, cfg)
 				route(t, c, p.topic, func(msg *message.Message) error {
 					seq.handle(member, msg, func() { <-time.After(time.Millisecond) })
 					return nil
@@ -164,13 +165,13 @@ func TestOnKafkaRebalancesLoseNoRetry(t *testing.T) {
 			p := onKafka(t)
 			addrs := p.addrs
 			recs, ids := orders(p.topic, 1500)
-			join := func() (*kafka.Client, *events) {
+			join := func() (*mq.Client, *events) {
 				cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: redeliver.Policy{
 					MaxRetries: 3, Backoff: redeliver.Steps(100*time.Millisecond, 300*time.Millisecond), Levels: []time.Duration{100 * time.Millisecond, 300 * time.Millisecond},
 				}, Sarama: sarama.NewConfig(), DrainTimeout: longDrain}
 				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
-				c, ev := open(t, cfg)
+				c, ev := openClient(t, cfg)
 				route(t, c, p.topic, func(msg *message.Message) error {
 					if st, _ := redeliver.FromContext(msg.Context()); st.Attempts < 2 {
 						return errDeclined
@@ -226,7 +227,7 @@ func TestOnKafkaCloseWaitsForHandlersInFlight(t *testing.T) {
 	p := onKafka(t)
 	addrs := p.addrs
 	cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1)}
-	c, _ := open(t, cfg)
+	c, _ := openClient(t, cfg)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var left atomic.Bool
 	route(t, c, p.topic, func(msg *message.Message) error {
@@ -254,7 +255,7 @@ func TestOnKafkaAHandlerBeyondTheDrainTimeoutIsNoAttempt(t *testing.T) {
 	p := onKafka(t)
 	addrs := p.addrs
 	cfg := kafka.Config{Brokers: addrs, Group: p.group, Policy: quick(1), DrainTimeout: 200 * time.Millisecond}
-	c, before := open(t, cfg)
+	c, before := openClient(t, cfg)
 	entered := make(chan struct{})
 	route(t, c, p.topic, func(msg *message.Message) error {
 		close(entered)
@@ -277,7 +278,7 @@ func TestOnKafkaAHandlerBeyondTheDrainTimeoutIsNoAttempt(t *testing.T) {
 	if off := unacked(t, addrs, p.group, p.topic, 0); off != 0 {
 		t.Errorf("offset %d is committed", off)
 	}
-	c2, ev := open(t, cfg)
+	c2, ev := openClient(t, cfg)
 	route(t, c2, p.topic, func(*message.Message) error { return nil })
 	ev.awaitEnds(t, "a")
 	if a := all[redeliver.Attempted](ev); len(a) != 1 || a[0].State.Attempt() != 1 {
@@ -295,7 +296,7 @@ func TestOnKafkaAMemberWaitsWhileAnotherOneDrains(t *testing.T) {
 		cfg.Net.ReadTimeout = time.Second
 		return kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: cfg, DrainTimeout: longDrain}
 	}
-	first, before := open(t, config())
+	first, before := openClient(t, config())
 	route(t, first, p.topic, func(msg *message.Message) error {
 		runs <- struct{}{}
 		return wait.For(msg.Context(), 4*time.Second)
@@ -303,7 +304,7 @@ func TestOnKafkaAMemberWaitsWhileAnotherOneDrains(t *testing.T) {
 	before.awaitJoined(t, 1)
 	put(t, p.addrs, order(p.topic, "slow"))
 	<-runs
-	second, ev := open(t, config())
+	second, ev := openClient(t, config())
 	route(t, second, p.topic, func(*message.Message) error { return nil })
 	ev.awaitJoined(t, 1)
 	before.awaitEnds(t, "slow")

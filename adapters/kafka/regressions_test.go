@@ -38,7 +38,7 @@ func TestNewestWithAnOffsetOutOfRangeReadsOn(t *testing.T) {
 	if _, err := adm.DeleteRecords(t.Context(), cut); err != nil { // its retention is over
 		t.Fatal(err)
 	}
-	cl, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), SkipExisting: true})
+	cl, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), SkipExisting: true})
 	route(t, cl, "orders", failFirst(0))
 	ev.awaitJoined(t, 1)
 	fresh, ids := orders("orders", 20)
@@ -61,7 +61,7 @@ func TestAnOffsetBehindTheEndIsReported(t *testing.T) {
 	if err := kadm.NewClient(independent(t, addrs)).CommitAllOffsets(t.Context(), "billing", ahead); err != nil {
 		t.Fatal(err)
 	}
-	cl, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	cl, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 	route(t, cl, "orders", failFirst(0))
 	ev.awaitEnds(t, ids...)
 	ev.await(t, 1, func(e redeliver.Event) bool {
@@ -79,7 +79,7 @@ func TestAHopIsJudgedByItsWritersLadder(t *testing.T) {
 	// The reading member has no level between 200 ms and 1 s, and the writer has.
 	cfg := kafka.Config{Brokers: addrs, Group: "billing", RetryPartitions: 1,
 		Policy: redeliver.Policy{Backoff: redeliver.Fixed(time.Second), Levels: []time.Duration{200 * time.Millisecond, time.Second}}}
-	cl, ev := open(t, cfg)
+	cl, ev := openClient(t, cfg)
 	if err := cl.Subscriber().SubscribeInitialize("orders"); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestARecordRefusedByItsLevelGoesToTheDLQ(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	cl, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	cl, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 	if err := cl.Subscriber().SubscribeInitialize("orders"); err != nil {
 		t.Fatal(err)
 	}

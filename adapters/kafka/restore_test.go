@@ -43,7 +43,7 @@ func TestOnKafkaADeletedTopicIsCreatedAgain(t *testing.T) {
 		t.Run(suffix, func(t *testing.T) {
 			t.Parallel()
 			p := onKafka(t)
-			c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: fastMetadataConfig()})
+			c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: fastMetadataConfig()})
 			kafka.SweepEvery(c, 100*time.Millisecond)
 			route(t, c, p.topic, handler)
 			put(t, p.addrs, order(p.topic, "before"))
@@ -67,7 +67,7 @@ func TestADeletedDLQEndsNoSession(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), Sarama: fastMetadataConfig()})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), Sarama: fastMetadataConfig()})
 	kafka.SweepEvery(c, 100*time.Millisecond)
 	route(t, c, "orders", func(*message.Message) error { return redeliver.Permanent(errDeclined) })
 	ev.awaitJoined(t, 1)
@@ -87,12 +87,12 @@ func TestOnKafkaADeletedTopicStopsNoOther(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), Sarama: fastMetadataConfig()}
-	c, _ := open(t, cfg)
+	c, _ := openClient(t, cfg)
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
 	}
 	cfg.NoProvisioning = true
-	c, ev := open(t, cfg)
+	c, ev := openClient(t, cfg)
 	kafka.SweepEvery(c, 100*time.Millisecond)
 	route(t, c, p.topic, func(msg *message.Message) error {
 		if string(msg.Payload) == "fails" {
@@ -121,7 +121,7 @@ func TestOnKafkaADeletedTopicStopsNoOther(t *testing.T) {
 func TestOnKafkaARecreatedTopicIsReadFromItsBeginning(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	kafka.SweepEvery(c, 100*time.Millisecond)
 	route(t, c, p.topic, failFirst(0))
 	put(t, p.addrs, order(p.topic, "before"))
@@ -172,7 +172,7 @@ func TestOnKafkaAnOriginThatIsCreatedAgainWhileAMemberRunsIsReadFromItsBeginning
 	t.Run("Subscribe", func(t *testing.T) {
 		t.Parallel()
 		p := onKafka(t)
-		c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+		c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 		kafka.SweepEvery(c, 2*time.Second)
 		route(t, c, p.topic, func(*message.Message) error { return nil })
 		run(t, p, ev, func() error { return nil })
@@ -190,7 +190,7 @@ func TestARecreatedTopicIsReadFromItsBeginningAlthoughMetadataIsLate(t *testing.
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1)})
 	kafka.SweepEvery(c, 2*time.Second) // the old session still reads the next messages
 	route(t, c, "orders", failFirst(0))
 	put(t, addrs, order("orders", "before"))
@@ -297,7 +297,7 @@ func TestALevelThatIsDeletedTwiceIsReportedTwice(t *testing.T) {
 			addrs := fake(t, "orders").ListenAddrs()
 			policy := redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Hour), Levels: []time.Duration{time.Hour}}
 			level := kafka.DelayTopicName("orders", "billing", time.Hour)
-			c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: policy, Sarama: fastMetadataConfig()})
+			c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: policy, Sarama: fastMetadataConfig()})
 			kafka.SweepEvery(c, 2*time.Second)
 			route(t, c, "orders", failFirst(0))
 			ev.awaitJoined(t, 1)

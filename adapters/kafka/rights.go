@@ -1,13 +1,9 @@
 package kafka
 
-import "github.com/redeliver/redeliver/adapters/kafka/internal/topology"
-
-// Right is an access right of a principal on Kafka, in the terms of its ACLs.
-type Right struct {
-	Resource   string // "topic" or "group"
-	Name       string
-	Operations []string // such as "Read" and "Write", as kafka-acls.sh names them
-}
+import (
+	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
+	"github.com/redeliver/redeliver/mq"
+)
 
 // Read, Write and Delete include Describe.
 const (
@@ -18,15 +14,15 @@ const (
 	opDescribeConfigs = "DescribeConfigs"
 )
 
-func onTopic(name string, operations ...string) Right {
-	return Right{Resource: "topic", Name: name, Operations: operations}
+func onTopic(name string, operations ...string) mq.Right {
+	return mq.Right{Resource: "topic", Name: name, Operations: operations}
 }
 
 // rights returns the rights of the members. A member reads the origin and all topics on which messages wait, compares
 // their settings at start, writes messages to their next topic, and deletes settled records. Its idempotent producer
 // needs Write on one topic.
-func rights(l *topology.Layout) []Right {
-	all := []Right{onTopic(l.Origin, opRead, opDescribeConfigs)}
+func rights(l *topology.Layout) []mq.Right {
+	all := []mq.Right{onTopic(l.Origin, opRead, opDescribeConfigs)}
 	for _, t := range l.Topics {
 		switch {
 		case !t.Waits():
@@ -37,12 +33,12 @@ func rights(l *topology.Layout) []Right {
 			all = append(all, onTopic(t.Name, opRead, opWrite, opDelete, opDescribeConfigs))
 		}
 	}
-	return append(all, onTopic(l.Control.Name, opRead), Right{Resource: "group", Name: l.Group, Operations: []string{opRead}})
+	return append(all, onTopic(l.Control.Name, opRead), mq.Right{Resource: "group", Name: l.Group, Operations: []string{opRead}})
 }
 
 // operatorRights returns the rights for work on the DLQ and for Doctor.
-func operatorRights(l *topology.Layout) []Right {
-	all := []Right{onTopic(l.Origin, opDescribe, opDescribeConfigs)}
+func operatorRights(l *topology.Layout) []mq.Right {
+	all := []mq.Right{onTopic(l.Origin, opDescribe, opDescribeConfigs)}
 	for _, t := range l.Topics {
 		switch t.Kind {
 		case topology.DLQ: // Write is for an import
@@ -56,5 +52,5 @@ func operatorRights(l *topology.Layout) []Right {
 	for _, t := range companions(l) {
 		all = append(all, onTopic(t.Name, opRead, opWrite, opDescribeConfigs))
 	}
-	return append(all, Right{Resource: "group", Name: l.Group, Operations: []string{opDescribe}})
+	return append(all, mq.Right{Resource: "group", Name: l.Group, Operations: []string{opDescribe}})
 }

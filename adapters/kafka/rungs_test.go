@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/internal/kafkatest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // rungs are the topics of the levels above the default policy's.
@@ -40,13 +41,13 @@ func TestOnKafkaTheDefaultPolicyStartsWithFiveTopics(t *testing.T) {
 	if got, want := p.topics(t), []string{"dlq", "retry", "retry.1s", "retry.2s", "retry.4s"}; !slices.Equal(got, want) {
 		t.Errorf("a start creates %v, want %v", got, want)
 	}
-	c, _ := open(t, cfg)
+	c, _ := openClient(t, cfg)
 	plan, err := c.Plan(t.Context(), p.topic)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var later []string
-	for _, topic := range plan.Topics {
+	for _, topic := range plan.Places {
 		if topic.OnDemand {
 			later = append(later, strings.TrimPrefix(topic.Name, p.ours("")))
 			if topic.Exists || topic.Settings["retention.ms"] != "-1" || topic.Partitions != 4 {
@@ -70,11 +71,11 @@ func TestOnKafkaTheFirstLongWaitCreatesAllRungs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := onKafka(t)
-			join := func() (*kafka.Client, *events) {
+			join := func() (*mq.Client, *events) {
 				cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Sarama: sarama.NewConfig()}
 				cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 				cfg.Sarama.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
-				c, ev := open(t, cfg)
+				c, ev := openClient(t, cfg)
 				route(t, c, p.topic, failFirst(10*time.Minute+30*time.Second))
 				ev.awaitJoined(t, 1)
 				return c, ev
@@ -95,7 +96,7 @@ func TestOnKafkaTheFirstLongWaitCreatesAllRungs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, topic := range plan.Topics {
+			for _, topic := range plan.Places {
 				if !topic.Exists || topic.Partitions != 4 {
 					t.Errorf("there is %+v", topic)
 				}
@@ -138,7 +139,7 @@ func TestTheGroupRejoinsOnceForAllRungs(t *testing.T) {
 	addrs := fake(t, "orders").ListenAddrs()
 	var members []*events
 	for range 3 {
-		c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
+		c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing"})
 		route(t, c, "orders", failFirst(2*time.Minute))
 		ev.awaitJoined(t, 1)
 		members = append(members, ev)
@@ -193,7 +194,7 @@ func TestAMessageWaitsIfNoRungCanBeCreated(t *testing.T) {
 		}
 		return refuseCreateTopics(req, kerr.TopicAuthorizationFailed), nil, true
 	})
-	c, ev := open(t, cfg)
+	c, ev := openClient(t, cfg)
 	kafka.SweepEvery(c, 100*time.Millisecond)
 	route(t, c, "orders", failFirst(61*time.Second))
 	put(t, p.addrs, order("orders", "a"))
@@ -218,7 +219,7 @@ func TestAMessageWaitsIfNoRungCanBeCreated(t *testing.T) {
 func TestOnKafkaARungOfAnotherProcessIsRead(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group})
+	c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group})
 	kafka.SweepEvery(c, 100*time.Millisecond)
 	route(t, c, p.topic, failFirst(0))
 	ev.awaitJoined(t, 1)
@@ -235,7 +236,7 @@ func TestOnKafkaRungsOfANewerVersionRefuseNoStart(t *testing.T) {
 	small := "1200"
 	kafkatest.MakeTopic(t, adm, 12, map[string]*string{"max.message.bytes": &small}, p.ours("retry.1m"))
 	makeTopics(t, p, map[string]string{"retention.ms": "-1"}, p.ours("retry.7m"))
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, MaxPartitions: 36}) // as many as the plan has
+	c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, MaxPartitions: 36}) // as many as the plan has
 	plan, err := c.Plan(t.Context(), p.topic)
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +254,7 @@ func TestOnKafkaRungsOfANewerVersionRefuseNoStart(t *testing.T) {
 		t.Errorf("it was written to %s, and %d records to the rung that cannot hold it", scheduled.Where, count(t, p.addrs, p.ours("retry.1m"))-before)
 	}
 	// A policy without these levels reads them, too.
-	older, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group + "-2", Policy: quick(1)})
+	older, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group + "-2", Policy: quick(1)})
 	second := fixture{addrs: p.addrs, topic: p.topic, group: p.group + "-2", real: p.real}
 	makeTopics(t, second, map[string]string{"retention.ms": "-1"}, second.ours("retry.1m"))
 	put(t, p.addrs, leftOnLevel(second, time.Minute, "k", "left", 1, 1, 0, time.Now()))
@@ -265,7 +266,7 @@ func TestOnKafkaRungsOfANewerVersionRefuseNoStart(t *testing.T) {
 func TestOnKafkaADeletedRungIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Sarama: fastMetadataConfig()})
+	c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Sarama: fastMetadataConfig()})
 	kafka.SweepEvery(c, 100*time.Millisecond)
 	route(t, c, p.topic, failFirst(2*time.Minute))
 	put(t, p.addrs, order(p.topic, "a"))
@@ -289,7 +290,7 @@ func TestOnKafkaNoProvisioningNeedsRungsAtStart(t *testing.T) {
 	p := onKafka(t)
 	cfg := p.provision(t, redeliver.Policy{})
 	cfg.NoProvisioning = true
-	c, _ := open(t, cfg)
+	c, _ := openClient(t, cfg)
 	_, err := c.Plan(t.Context(), p.topic)
 	var missing *redeliver.ConfigError
 	if !errors.As(err, &missing) || len(missing.Problems) != len(rungs) {
@@ -305,7 +306,7 @@ func TestOnKafkaNoProvisioningNeedsRungsAtStart(t *testing.T) {
 func TestOnKafkaChangedSettingsAreReported(t *testing.T) {
 	t.Parallel()
 	p := onKafka(t)
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	kafka.SweepEvery(c, 50*time.Millisecond)
 	route(t, c, p.topic, failFirst(0))
 	ev.awaitJoined(t, 1)

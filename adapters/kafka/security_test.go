@@ -90,7 +90,7 @@ func TestOpenWithTLSAndSASL(t *testing.T) {
 			t.Parallel()
 			cluster, pool := secureKafka(t, mechanism)
 			addrs := cluster.ListenAddrs()
-			c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), Sarama: credentials(mechanism, password, pool)})
+			c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: quick(1), Sarama: credentials(mechanism, password, pool)})
 			route(t, c, "orders", failFirst(0))
 			if err := c.Publisher().Publish("orders", message.NewMessage("a", nil)); err != nil {
 				t.Fatal(err)

@@ -38,7 +38,7 @@ func TestRecordsSettledAboveASlowRetryDoNotRunAgain(t *testing.T) {
 	const inFlight, n = 10, 1000
 	p := fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), MaxInFlight: inFlight, DrainTimeout: 200 * time.Millisecond}
-	first, ev := open(t, cfg)
+	first, ev := openClient(t, cfg)
 	if err := first.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestRecordsSettledAboveASlowRetryDoNotRunAgain(t *testing.T) {
 	if depth := waitingCount(t, w); err != nil || depth != 1 || !slices.Equal(waiting, ids[:1]) {
 		t.Errorf("%d messages wait, and %d are listed, want only %s: %v", depth, len(waiting), ids[0], err)
 	}
-	second, after := open(t, cfg)
+	second, after := openClient(t, cfg)
 	route(t, second, p.topic, func(*message.Message) error { return nil })
 	after.awaitEnds(t, ids[0])
 	if err := second.Close(context.Background()); err != nil {
@@ -82,7 +82,7 @@ func TestADelayedPublishWithoutWriteOnTheOriginStopsNothing(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	p := fixture{addrs: cluster.ListenAddrs(), topic: "orders", group: "billing"}
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	msg := message.NewMessage("later", []byte("later"))
 	delay.Message(msg, delay.For(100*time.Millisecond))
 	if err := c.Publisher().Publish(p.topic, msg); err != nil {

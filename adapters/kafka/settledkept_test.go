@@ -109,7 +109,7 @@ func TestAShortSessionKeepsWhatIsSettled(t *testing.T) {
 		cfg.Brokers, cfg.Group, cfg.Sarama = p.addrs, p.group, sarama.NewConfig()
 		cfg.Sarama.Consumer.Offsets.Initial = sarama.OffsetOldest
 		cfg.Sarama.Consumer.Fetch.Default, cfg.Sarama.Consumer.Fetch.Max = 4096, 4096
-		c, ev := open(t, cfg)
+		c, ev := openClient(t, cfg)
 		began := make(chan struct{}, len(ids))
 		route(t, c, p.topic, func(msg *message.Message) error {
 			began <- struct{}{}

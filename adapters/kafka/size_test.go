@@ -30,7 +30,7 @@ func TestRecordsThatFitAloneFitTogether(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, "orders")
 	addrs := cluster.ListenAddrs()
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", MaxInFlight: 500, Policy: redeliver.Policy{
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", MaxInFlight: 500, Policy: redeliver.Policy{
 		MaxRetries: 1, Backoff: redeliver.Fixed(100 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond},
 	}})
 	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
@@ -74,7 +74,7 @@ func TestRecordsThatFitAloneFitTogether(t *testing.T) {
 func TestMessagesThatFitAloneArePublishedTogether(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
-	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
+	c, _ := openClient(t, kafka.Config{Brokers: addrs, Group: "billing"})
 	var msgs []*message.Message
 	for i := range 120 {
 		msg := message.NewMessage(fmt.Sprint(i), randomBytes(byte(i), 100<<10))
@@ -94,7 +94,7 @@ func TestTheLargestRecordFitsDelayTopicsAndDLQ(t *testing.T) {
 	if _, err := adm.CreateTopic(context.Background(), 1, 1, map[string]*string{"max.message.bytes": &limit}, "orders"); err != nil {
 		t.Fatal(err)
 	}
-	c, ev := open(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{
+	c, ev := openClient(t, kafka.Config{Brokers: addrs, Group: "billing", Policy: redeliver.Policy{
 		MaxRetries: 1, Backoff: redeliver.Fixed(100 * time.Millisecond), Levels: []time.Duration{100 * time.Millisecond},
 	}})
 	route(t, c, "orders", func(*message.Message) error { return errDeclined })

@@ -48,7 +48,7 @@ func TestASlowTopicCreationIsRetried(t *testing.T) {
 		}
 		return res, nil, true
 	})
-	c, ev := open(t, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: quick(1)})
+	c, ev := openClient(t, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: quick(1)})
 	route(t, c, "orders", failFirst(1))
 	recs, ids := orders("orders", 3)
 	write(t, cluster.ListenAddrs(), recs...)

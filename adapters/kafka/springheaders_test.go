@@ -11,12 +11,13 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/mq"
 )
 
 func TestALargeDeadLetterHasNoSpringHeaders(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
-	c, ev := open(t, kafka.Config{
+	c, ev := openClient(t, kafka.Config{
 		Brokers: addrs, Group: "billing", Policy: redeliver.Policy{MaxRetries: redeliver.NoRetries}, SpringHeaders: true,
 	})
 	if err := c.Subscriber().SubscribeInitialize("orders"); err != nil {
@@ -46,12 +47,12 @@ func TestALargeDeadLetterHasNoSpringHeaders(t *testing.T) {
 func TestForeignOptionsAreRefusedForOurDLQ(t *testing.T) {
 	t.Parallel()
 	addrs := fake(t, "orders").ListenAddrs()
-	c, _ := open(t, kafka.Config{Brokers: addrs, Group: "billing"})
-	for field, cfg := range map[string]kafka.DeadLetterConfig{
+	c, _ := openClient(t, kafka.Config{Brokers: addrs, Group: "billing"})
+	for field, cfg := range map[string]mq.DeadLetterConfig{
 		"ReplayTo": {Topic: "orders", ReplayTo: "orders-retry"},
 		"ReadBy":   {Topic: "orders", ReadBy: "billing-retry"},
 	} {
-		if _, err := c.DeadLetters(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), field) {
+		if _, err := c.Operations().DeadLetters(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

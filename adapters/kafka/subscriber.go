@@ -16,42 +16,24 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Subscriber delivers the messages of topics to the client's group. It is a Watermill subscriber and safe for
-// concurrent use.
-type Subscriber struct {
-	client  *Client
-	readers *engine.Readers
-}
-
-// Subscribe joins the group for a topic and its delay topics, after it has created or checked them,
-// and delivers messages until ctx ends or the subscriber is closed. Every call joins as a separate
-// member.
-//
-// Up to Config.MaxInFlight first deliveries run at once, those of one key one after another. Later
-// messages of the key overtake a failed one, unless Policy.Order says otherwise. A message is done
-// when it is acked. A nacked message has failed an attempt, and the policy decides as after an
-// error.
-func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	var out chan *message.Message
-	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
-		if err := s.client.checkPolicyNames(topic); err != nil {
-			return nil, err
-		}
-		r, err := s.client.openReader(ctx, topic)
-		if err != nil {
-			return nil, err
-		}
-		out = make(chan *message.Message)
-		return func(ctx context.Context) {
-			defer s.client.releaseStatic(topic)
-			r.Run(ctx, engine.Options[*sarama.ConsumerMessage]{Out: out})
-		}, nil
-	})
-	return out, err
+// Subscribe implements [mq.Broker].
+func (c *client) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, func(context.Context), error) {
+	if err := c.checkPolicyNames(topic); err != nil {
+		return nil, nil, err
+	}
+	r, err := c.openReader(ctx, topic)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := make(chan *message.Message)
+	return out, func(ctx context.Context) {
+		defer c.releaseStatic(topic)
+		r.Run(ctx, engine.Options[*sarama.ConsumerMessage]{Out: out})
+	}, nil
 }
 
 // checkPolicyNames refuses policies of topics that do not exist and that the client does not read.
-func (c *Client) checkPolicyNames(topics ...string) error {
+func (c *client) checkPolicyNames(topics ...string) error {
 	c.mu.Lock()
 	read := append(slices.Collect(maps.Keys(c.layouts)), topics...)
 	c.mu.Unlock()
@@ -67,7 +49,7 @@ func (c *Client) checkPolicyNames(topics ...string) error {
 
 // openReader makes a member of the group that reads a topic and its delay topics. It creates or checks the topics
 // first. The reader has the values of ctx, but does not end with ctx.
-func (c *Client) openReader(ctx context.Context, topic string) (*reader.Reader, error) {
+func (c *client) openReader(ctx context.Context, topic string) (*reader.Reader, error) {
 	if err := engine.CheckReceiver(ctx, c.cfg.policy(topic)); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
@@ -93,7 +75,7 @@ func (c *Client) openReader(ctx context.Context, topic string) (*reader.Reader, 
 
 // newReader makes a reader of a layout's topics in a group. At a rebalance its attempts have drain to end; cutAdvice says
 // what to set if that is too short.
-func (c *Client) newReader(ctx context.Context, l *topology.Layout, group sarama.ConsumerGroup, drain time.Duration, cutAdvice string) *reader.Reader {
+func (c *client) newReader(ctx context.Context, l *topology.Layout, group sarama.ConsumerGroup, drain time.Duration, cutAdvice string) *reader.Reader {
 	cfg := &c.cfg
 	return reader.New(ctx, reader.Config{
 		Layout: l, Group: group, Provisioner: c.topics, Producer: c.producer, Unmarshaler: cfg.Marshaler, Owner: c.owner,
@@ -111,7 +93,7 @@ func (c *Client) newReader(ctx context.Context, l *topology.Layout, group sarama
 
 // claimStatic refuses a second static member that reads the same topic. Both would have the same group.instance.id, so
 // the group would fence one of them for good.
-func (c *Client) claimStatic(topic string) error {
+func (c *client) claimStatic(topic string) error {
 	if c.cfg.InstanceID == "" {
 		return nil
 	}
@@ -124,16 +106,8 @@ func (c *Client) claimStatic(topic string) error {
 	return nil
 }
 
-func (c *Client) releaseStatic(topic string) {
+func (c *client) releaseStatic(topic string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.static, topic)
-}
-
-// Close ends all subscriptions and returns when their channels are closed. It waits for messages in
-// flight, up to Config.DrainTimeout. After that their contexts are cancelled, and they stay
-// unacked.
-func (s *Subscriber) Close() error {
-	s.readers.Close()
-	return nil
 }

@@ -36,7 +36,7 @@ func TestOnKafkaTheLargestRetentionIsUnlimited(t *testing.T) {
 	p := onKafka(t)
 	forever := map[string]string{"retention.ms": strconv.FormatInt(math.MaxInt64, 10), "max.message.bytes": "3000000"}
 	makeTopics(t, p, forever, p.ours("retry.100ms"), p.ours("retry"), p.ours("dlq"))
-	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	c, _ := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	plan, err := c.Plan(t.Context(), p.topic)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestARetentionBelowTheLongestWaitIsRefused(t *testing.T) {
 	const ms = "864000000"
 	topic := kafka.DelayTopicName(p.topic, p.group, time.Hour)
 	makeTopics(t, p, map[string]string{"retention.ms": ms, "max.message.bytes": "3000000"}, topic)
-	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: redeliver.Policy{
+	c, _ := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: redeliver.Policy{
 		MaxRetries: 1, Backoff: redeliver.Fixed(wait), Levels: []time.Duration{time.Hour},
 	}})
 	_, err := c.Plan(t.Context(), p.topic)
@@ -85,7 +85,7 @@ func TestOnKafkaAnOriginWithTheLargestRecordLimitWorks(t *testing.T) {
 	p := onKafka(t)
 	limit := strconv.Itoa(math.MaxInt32)
 	alterSetting(t, p, "max.message.bytes", limit, p.topic)
-	c, _ := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
+	c, _ := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1)})
 	if err := c.Subscriber().SubscribeInitialize(p.topic); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestOnKafkaAnOriginWithTheLargestRecordLimitWorks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, topic := range plan.Topics {
+	for _, topic := range plan.Places {
 		for _, setting := range []string{"max.message.bytes", "segment.bytes"} { // no batch may be larger than a segment
 			if got := topic.Settings[setting]; got != limit {
 				t.Errorf("%s: %s is %s, want %s", topic.Name, setting, got, limit)
@@ -111,7 +111,7 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 		makeTopics(t, p, map[string]string{"retention.ms": "3600000", "max.message.bytes": "1200", "cleanup.policy": "compact"}, kafka.DelayTopicName(p.topic, p.group, level))
 	}
 	old := kafka.DelayTopicName(p.topic, p.group, time.Second)
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), MaxPartitions: 12}) // a level, the retry topic and the DLQ
+	c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: quick(1), MaxPartitions: 12}) // a level, the retry topic and the DLQ
 	plan, err := c.Plan(t.Context(), p.topic)
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestOnKafkaLevelsOfOlderPoliciesRefuseNoStart(t *testing.T) {
 	if plan.LongestWait != redeliver.MaxWait {
 		t.Errorf("a handler may ask for %s although such a wait is not written there", plan.LongestWait)
 	}
-	diagnosis, err := c.Doctor(t.Context(), p.topic, doctor.Examination{})
+	diagnosis, err := c.Operations().Doctor(t.Context(), p.topic, doctor.Examination{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestAnUnequalOldLevelRefusesNoStart(t *testing.T) {
 	p := onKafka(t)
 	old := kafka.DelayTopicName(p.topic, p.group, time.Second)
 	kafkatest.MakeTopic(t, kadm.NewClient(independent(t, p.addrs)), 2, map[string]*string{}, old)
-	c, ev := open(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: perKeyPolicy(100 * time.Millisecond)})
+	c, ev := openClient(t, kafka.Config{Brokers: p.addrs, Group: p.group, Policy: perKeyPolicy(100 * time.Millisecond)})
 	route(t, c, p.topic, failFirst(0))
 	put(t, p.addrs, order(p.topic, "a"))
 	ev.awaitEnds(t, "a")

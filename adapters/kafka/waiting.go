@@ -20,20 +20,13 @@ import (
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/mq"
 )
 
-// WaitingConfig names the topic and the group of the waiting messages. Topic is required.
-type WaitingConfig struct {
-	// Topic is the origin whose messages the group failed.
-	Topic string
-	// Group is the group that failed them. Default: the client's.
-	Group string
-}
-
-// Waiting shows the waiting messages of one topic and group without joining the group, and sends
+// waiting shows the waiting messages of one topic and group without joining the group, and sends
 // commands to its consumers. It is safe for concurrent use.
-type Waiting struct {
-	c            *Client
+type waiting struct {
+	c            *client
 	topic, group string
 	back         string // the retry topic
 	client       sarama.Client
@@ -50,7 +43,24 @@ type waitingTopic struct {
 
 // Waiting opens the waiting messages of a topic and a group. It finds the delay topics by name,
 // those of older policies too. Keep the client open while you use it.
-func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, error) {
+func (c *client) Waiting(ctx context.Context, cfg mq.WaitingConfig) (mq.Waiting, error) {
+	w, err := c.openWaiting(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// WaitingLevels implements [mq.LevelCounter].
+func (c *client) WaitingLevels(ctx context.Context, topic string) (levels []deadletter.WaitingLevel, err error) {
+	err = c.withWaiting(ctx, topic, func(w *waiting) error {
+		levels, err = w.Levels(ctx)
+		return err
+	})
+	return levels, err
+}
+
+func (c *client) openWaiting(ctx context.Context, cfg mq.WaitingConfig) (*waiting, error) {
 	cfg.Group = cmp.Or(cfg.Group, c.cfg.Group)
 	var ps check.Problems
 	kafkaname.CheckTopic(&ps, "Topic", cfg.Topic)
@@ -72,7 +82,7 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 	if err != nil {
 		return nil, err
 	}
-	w := &Waiting{c: c, topic: cfg.Topic, group: cfg.Group, client: client, back: back}
+	w := &waiting{c: c, topic: cfg.Topic, group: cfg.Group, client: client, back: back}
 	for name, t := range existing {
 		level, ok := names.Level(cfg.Topic, cfg.Group, name)
 		if ok || name == back {
@@ -88,7 +98,7 @@ func (c *Client) Waiting(ctx context.Context, cfg WaitingConfig) (*Waiting, erro
 }
 
 // Close closes the connections.
-func (w *Waiting) Close() error {
+func (w *waiting) Close() error {
 	if err := w.client.Close(); err != nil && !errors.Is(err, sarama.ErrClosedClient) {
 		return fmt.Errorf("kafka: closing the reader of messages that wait for %s: %w", w.topic, err)
 	}
@@ -112,7 +122,7 @@ func (r *offsetRange) depth() int64 {
 }
 
 // waitingRanges returns the range of each partition of a topic.
-func (w *Waiting) waitingRanges(ctx context.Context, t *waitingTopic) ([]offsetRange, error) {
+func (w *waiting) waitingRanges(ctx context.Context, t *waitingTopic) ([]offsetRange, error) {
 	partitions := make([]int32, t.partitions)
 	for p := range t.partitions {
 		partitions[p] = p
@@ -151,7 +161,7 @@ func (w *Waiting) waitingRanges(ctx context.Context, t *waitingTopic) ([]offsetR
 
 // Levels returns how much waits on each level, the retry topic first. It reads only the first waiting
 // record of each partition. Gaps that transactions left in the log count as messages.
-func (w *Waiting) Levels(ctx context.Context) ([]deadletter.WaitingLevel, error) {
+func (w *waiting) Levels(ctx context.Context) ([]deadletter.WaitingLevel, error) {
 	all := make([]deadletter.WaitingLevel, 0, len(w.levels))
 	for i := range w.levels {
 		t := &w.levels[i]
@@ -186,7 +196,7 @@ func earlier(x, y time.Time) time.Time {
 }
 
 // eachWaiting yields the waiting messages of a partition, until yield returns false.
-func (w *Waiting) eachWaiting(ctx context.Context, t *waitingTopic, r offsetRange, yield func(*deadletter.Message) bool) error {
+func (w *waiting) eachWaiting(ctx context.Context, t *waitingTopic, r offsetRange, yield func(*deadletter.Message) bool) error {
 	for next := r.start; next < r.end; {
 		p, err := t.log.Read(ctx, r.partition, next)
 		if err != nil {
@@ -213,7 +223,7 @@ func (w *Waiting) eachWaiting(ctx context.Context, t *waitingTopic, r offsetRang
 }
 
 // message makes the message of a waiting record from its headers.
-func (w *Waiting) message(t *waitingTopic, partition int32, rec *topiclog.Record) *deadletter.Message {
+func (w *waiting) message(t *waitingTopic, partition int32, rec *topiclog.Record) *deadletter.Message {
 	users, ours := record.SplitHeaders(rec.Headers)
 	var room [20]driver.Header
 	st, findings := driver.ParseHeaders(w.group, record.AppendTexts(room[:0], ours))
@@ -235,7 +245,7 @@ func (w *Waiting) message(t *waitingTopic, partition int32, rec *topiclog.Record
 // Browse yields the waiting messages that match a filter, level by level, in the order of the logs,
 // until yield returns false or it has found limit messages (0: no limit). It reads all messages
 // that wait on the filter's levels.
-func (w *Waiting) Browse(ctx context.Context, f deadletter.WaitingFilter, limit int, yield func(level deadletter.WaitingLevel, m *deadletter.Message) bool) error {
+func (w *waiting) Browse(ctx context.Context, f deadletter.WaitingFilter, limit int, yield func(level deadletter.WaitingLevel, m *deadletter.Message) bool) error {
 	if err := f.Check(); err != nil {
 		return err
 	}

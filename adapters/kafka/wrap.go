@@ -17,12 +17,13 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Wrapped is the sarama.ConsumerGroupHandler that [Wrap] and [WrapBatch] return. sarama calls its methods, except
 // Topics and Close.
 type Wrapped struct {
-	client   *Client
+	client   *client
 	readers  []*reader.Reader
 	closing  context.Context // Wrap's
 	closeAll func(context.Context) error
@@ -111,12 +112,12 @@ func openWrapped(ctx context.Context, config Config, ps check.Problems, group sa
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	c, err := Open(ctx, config)
+	c, err := openClient(ctx, config)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.checkPolicyNames(topics...); err != nil {
-		return nil, errors.Join(err, c.Close(ctx))
+		return nil, errors.Join(err, mq.NewClient(c).Close(ctx))
 	}
 	w := &Wrapped{client: c, closing: ctx, pacer: reader.NewPacer()}
 	var errs []error
@@ -130,7 +131,7 @@ func openWrapped(ctx context.Context, config Config, ps check.Problems, group sa
 			"Raise Sarama.Net.ReadTimeout and Sarama.Consumer.Group.Rebalance.Timeout to 10 s above the time of the handler"))
 	}
 	if errs != nil {
-		return nil, errors.Join(engine.JoinErrors("kafka", errs), c.Close(ctx))
+		return nil, errors.Join(engine.JoinErrors("kafka", errs), mq.NewClient(c).Close(ctx))
 	}
 	var stops []func()
 	for _, r := range w.readers {
@@ -142,7 +143,7 @@ func openWrapped(ctx context.Context, config Config, ps check.Problems, group sa
 			for _, stop := range stops {
 				stop()
 			}
-			err = c.Close(ctx)
+			err = mq.NewClient(c).Close(ctx)
 		})
 		return err
 	}
@@ -178,7 +179,7 @@ func (w *Wrapped) Topics() (topics []string) {
 }
 
 // Close disconnects. Call it after the last group.Consume has returned. The group and the client
-// stay open. For ctx, see [Client.Close]. A second Close does nothing.
+// stay open. For ctx, see [mq.Client.Close]. A second Close does nothing.
 func (w *Wrapped) Close(ctx context.Context) error { return w.closeAll(ctx) }
 
 // Setup implements [sarama.ConsumerGroupHandler].

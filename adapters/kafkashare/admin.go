@@ -136,7 +136,7 @@ func (a admin) configureGroup(ctx context.Context, group string, values map[stri
 
 // create creates a topic, without the settings that the broker refuses. An existing one is no error. batchBytes is the
 // size of the largest batch that it must take.
-func (a admin) create(ctx context.Context, t PlannedTopic, batchBytes int) error {
+func (a admin) create(ctx context.Context, t plannedTopic, batchBytes int) error {
 	err := (&kafkaname.Creation{
 		Topic: t.Name, Settings: t.Settings, Kept: redeliver.MaxWait, BatchBytes: batchBytes,
 		Try: func(settings map[string]string) error {

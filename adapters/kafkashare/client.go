@@ -10,12 +10,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver/internal/check"
-	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/mq"
 )
 
-// Client is one service's part in a share group: its connections, its policies, and everything that
+// client is one service's part in a share group: its connections, its policies, and everything that
 // is opened from it. It is safe for concurrent use.
-type Client struct {
+type client struct {
 	cfg       Config
 	client    *kgo.Client // asks the brokers
 	admin     admin
@@ -25,7 +25,6 @@ type Client struct {
 	preparing sync.Mutex // one layout at a time
 	mu        sync.Mutex
 	layouts   map[string]*layout
-	subs      []*Subscriber
 	closed    bool
 
 	checkInterval time.Duration
@@ -33,19 +32,31 @@ type Client struct {
 
 var errClosed = errors.New("kafkashare: the client is closed")
 
+// forKafka says where the operations of a share group's retries are: they wait in a consumer group.
+const forKafka = "open package kafka's client of the same Group; it works on these topics, too"
+
 // openTimeout bounds how long Open waits for a cluster that does not answer.
 const openTimeout = 30 * time.Second
 
 // Open checks the configuration and the cluster, and returns a Client. All problems are in one
 // redeliver.ConfigError.
-func Open(ctx context.Context, cfg Config) (*Client, error) {
+func Open(ctx context.Context, cfg Config) (*mq.Client, error) {
+	c, err := openClient(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return mq.NewClient(c), nil
+}
+
+// openClient checks the configuration and connects.
+func openClient(ctx context.Context, cfg Config) (*client, error) {
 	cfg = cfg.withDefaults()
 	var ps check.Problems
 	cfg.check(&ps)
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("kafkashare: %w", err)
 	}
-	c := &Client{cfg: cfg, layouts: make(map[string]*layout), checkInterval: checkInterval}
+	c := &client{cfg: cfg, layouts: make(map[string]*layout), checkInterval: checkInterval}
 	var err error
 	if c.client, err = c.newClient(); err != nil {
 		return nil, err
@@ -67,7 +78,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 // newClient makes a client of franz-go. A write ends when its context does, even without an answer: the record may be
 // written, and the next try makes a second copy. Otherwise one write would hang for as long as an outage lasts, and
 // no event would report that.
-func (c *Client) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
+func (c *client) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	all := append([]kgo.Opt{}, c.cfg.Options...)
 	cl, err := kgo.NewClient(append(append(all, kgo.SeedBrokers(c.cfg.Brokers...), kgo.AllowIdempotentProduceCancellation()), opts...)...)
 	if err != nil {
@@ -76,38 +87,7 @@ func (c *Client) newClient(opts ...kgo.Opt) (*kgo.Client, error) {
 	return cl, nil
 }
 
-// Subscriber returns a Watermill subscriber of the share group. Closing it, as a Router does, ends
-// its subscriptions.
-func (c *Client) Subscriber() *Subscriber {
-	s := &Subscriber{client: c, readers: engine.NewReaders(errors.New("kafkashare: the subscriber is closed"))}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.subs = append(c.subs, s)
-	return s
-}
-
-// Publisher returns a Watermill publisher. It publishes until the client is closed.
-func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
-
-// Close ends all subscribers, waits until their handlers have returned or the drain timeout is
-// over, and disconnects. If ctx ends meanwhile, Close returns ctx's error and continues in the
-// background. A second Close does nothing.
-func (c *Client) Close(ctx context.Context) error {
-	c.mu.Lock()
-	subs, wasClosed := c.subs, c.closed
-	c.closed = true
-	c.mu.Unlock()
-	if wasClosed {
-		return nil
-	}
-	closeOne := func(s *Subscriber) { _ = s.Close() } // always nil
-	if err := engine.CloseAll(ctx, subs, closeOne, c.disconnect); err != nil {
-		return fmt.Errorf("kafkashare: closing: %w", err)
-	}
-	return nil
-}
-
-func (c *Client) disconnect() {
+func (c *client) Disconnect() {
 	c.preparing.Lock()
 	defer c.preparing.Unlock()
 	c.mu.Lock()
@@ -117,4 +97,20 @@ func (c *Client) disconnect() {
 	}
 	c.publisher.close()
 	c.client.Close()
+}
+
+// Options implements [mq.Broker].
+func (c *client) Options() mq.BrokerOptions {
+	return mq.BrokerOptions{Name: "kafkashare", DrainTimeout: c.cfg.DrainTimeout, SendTimeout: c.cfg.SendTimeout, Unsupported: map[string]string{
+		"DeadLetters": forKafka, "DeadLetterQueues": forKafka, "Waiting": forKafka, "WaitingLevels": forKafka,
+		"Pause": forKafka, "PauseNew": forKafka, "Resume": forKafka, "Paused": forKafka,
+		"Release": "a release is a command to the consumers: " + forKafka,
+	}}
+}
+
+// BeginClose implements [mq.Broker].
+func (c *client) BeginClose() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafkashare"
+	"github.com/redeliver/redeliver/mq"
 )
 
 func problems(t *testing.T, err error) (fields []string) {
@@ -100,7 +101,7 @@ func TestTheDefaultMarshalerKeepsAMessage(t *testing.T) {
 }
 
 var (
-	_ message.Subscriber           = (*kafkashare.Subscriber)(nil)
-	_ message.SubscribeInitializer = (*kafkashare.Subscriber)(nil)
-	_ message.Publisher            = (*kafkashare.Publisher)(nil)
+	_ message.Subscriber           = (*mq.Subscriber)(nil)
+	_ message.SubscribeInitializer = (*mq.Subscriber)(nil)
+	_ message.Publisher            = (*mq.Publisher)(nil)
 )

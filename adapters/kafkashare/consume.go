@@ -11,6 +11,7 @@ import (
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Handler handles a record, see [Consume].
@@ -42,12 +43,12 @@ func (c Config) runReaders(ctx context.Context, ps check.Problems, topics []stri
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafkashare: %w", err)
 	}
-	client, err := Open(ctx, c)
+	client, err := openClient(ctx, c)
 	if err != nil {
 		return err
 	}
 	if err := client.checkPolicyNames(ctx, topics...); err != nil {
-		return errors.Join(err, client.Close(ctx))
+		return errors.Join(err, mq.NewClient(client).Close(ctx))
 	}
 	var readers []*reader
 	var errs []error
@@ -63,7 +64,7 @@ func (c Config) runReaders(ctx context.Context, ps check.Problems, topics []stri
 		}
 		all.Wait()
 	}
-	return errors.Join(err, client.Close(ctx))
+	return errors.Join(err, mq.NewClient(client).Close(ctx))
 }
 
 // checkCall returns the problems of a call of Consume or ConsumeBatch, except those of the configuration itself.

@@ -40,7 +40,7 @@ func TestOnlySettledRecordsAreDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &levelSource{p: partition{topic, 0}}
-	m := &levelMember{r: &reader{client: &Client{client: cl, admin: admin{cl}}}, cl: cl, sources: map[partition]*levelSource{s.p: s}}
+	m := &levelMember{r: &reader{client: &client{client: cl, admin: admin{cl}}}, cl: cl, sources: map[partition]*levelSource{s.p: s}}
 	for _, step := range []struct {
 		what    string
 		topicID [16]byte

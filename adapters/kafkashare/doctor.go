@@ -22,7 +22,7 @@ import (
 type examination struct {
 	*doctor.Diagnosis
 
-	client  *Client
+	client  *client
 	layout  *layout
 	options doctor.Examination
 }
@@ -32,7 +32,7 @@ type examination struct {
 // paused, and which levels the policy does not use. It joins no group, and writes and creates nothing.
 // It returns an error if the cluster does not answer, the topic itself does not exist, or how names
 // another group.
-func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
+func (c *client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
 	if how.Group != "" && how.Group != c.cfg.Group {
 		return nil, fmt.Errorf("kafkashare: the client of group %s cannot examine group %s", c.cfg.Group, how.Group)
 	}

@@ -39,7 +39,7 @@ type layout struct {
 	jitter        time.Duration // the largest that the policy's backoff adds to a delay
 	retry, dlq    string
 	control       string // the topic to which adapters/kafka and the command write commands
-	topics        []PlannedTopic
+	topics        []plannedTopic
 	recordBytes   int           // of the origin's largest record
 	writer        *recordWriter // writes to our topics
 	publisher     *recordWriter // writes to the origin, and chooses partitions by key
@@ -83,7 +83,7 @@ func (l *layout) topicNames() []string {
 
 // inspect compares the cluster with the configuration. It returns the layout even with a redeliver.ConfigError, about
 // existing topics that would lose messages and missing ones that the client may not create.
-func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
+func (c *client) inspect(ctx context.Context, topic string) (*layout, error) {
 	var ps check.Problems
 	if kafkaname.CheckTopic(&ps, "topic", topic); ps != nil {
 		return nil, fmt.Errorf("kafkashare: %w", ps.Err())
@@ -119,7 +119,7 @@ func (c *Client) inspect(ctx context.Context, topic string) (*layout, error) {
 // addTopics adds our topics with the settings with which they are created. partitions are the origin's.
 func (l *layout) addTopics(partitions []kmsg.MetadataResponseTopicPartition, minInSync string) {
 	add := func(name, kind string, level time.Duration) {
-		l.topics = append(l.topics, PlannedTopic{
+		l.topics = append(l.topics, plannedTopic{
 			Name: name, Kind: kind, Level: level, Partitions: min(int32(len(partitions)), maxOwnPartitions), Replicas: int16(len(partitions[0].Replicas)),
 			Settings: kafkaname.Settings(l.recordBytes, 0, minInSync),
 		})
@@ -132,7 +132,7 @@ func (l *layout) addTopics(partitions []kmsg.MetadataResponseTopicPartition, min
 }
 
 // checkTopics records which of our topics exist, and adds their problems.
-func (c *Client) checkTopics(ctx context.Context, ps *check.Problems, l *layout) error {
+func (c *client) checkTopics(ctx context.Context, ps *check.Problems, l *layout) error {
 	existing, _, err := c.admin.topics(ctx, l.topicNames()...)
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func (c *Client) checkTopics(ctx context.Context, ps *check.Problems, l *layout)
 const missing = "missing"
 
 // checkTopic adds the problems of an existing topic of ours. The user chooses how long dead letters are kept.
-func (c *Client) checkTopic(ctx context.Context, ps *check.Problems, l *layout, t *PlannedTopic) error {
+func (c *client) checkTopic(ctx context.Context, ps *check.Problems, l *layout, t *plannedTopic) error {
 	s, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeTopic, t.Name)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (c *Client) checkTopic(ctx context.Context, ps *check.Problems, l *layout, 
 }
 
 // prepareLayout sets the group's configuration, creates or checks our topics, and returns the layout of a topic.
-func (c *Client) prepareLayout(ctx context.Context, topic string) (*layout, error) {
+func (c *client) prepareLayout(ctx context.Context, topic string) (*layout, error) {
 	c.preparing.Lock()
 	defer c.preparing.Unlock()
 	c.mu.Lock()
@@ -198,7 +198,7 @@ func (c *Client) prepareLayout(ctx context.Context, topic string) (*layout, erro
 }
 
 // provision sets the group's configuration, creates the topics that are missing, and makes their writer.
-func (c *Client) provision(ctx context.Context, l *layout) error {
+func (c *client) provision(ctx context.Context, l *layout) error {
 	if err := c.configureGroup(ctx); err != nil {
 		return err
 	}

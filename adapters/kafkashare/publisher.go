@@ -14,23 +14,14 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Publisher writes messages. It is a Watermill publisher and safe for concurrent use.
-type Publisher struct{ client *Client }
-
-// Publish writes the messages and returns when the broker has confirmed all of them (acks of all
-// in-sync replicas), after Config.SendTimeout at the latest. The error names each message that was
-// not written.
-//
-// A message with Watermill's delay metadata (package components/delay) waits on the delay topics of
-// the client's group for that topic. When it is due, a member of the group that subscribes to the
-// topic publishes it there, for all groups.
-func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
-	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
+// Publish implements [mq.Broker].
+func (c *client) Publish(topic string, messages ...*message.Message) error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.SendTimeout)
 	defer cancel()
 	results := make([]driver.Result, len(messages))
 	for i, msg := range messages {
 		results[i] = make(driver.Result, 1)
-		if err := p.publishOne(ctx, topic, msg, results[i]); err != nil {
+		if err := c.publishOne(ctx, topic, msg, results[i]); err != nil {
 			results[i] <- err
 		}
 	}
@@ -44,8 +35,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 }
 
 // publishOne hands one message to the client.
-func (p *Publisher) publishOne(ctx context.Context, topic string, msg *message.Message, done driver.Result) error {
-	c := p.client
+func (c *client) publishOne(ctx context.Context, topic string, msg *message.Message, done driver.Result) error {
 	rec, err := c.cfg.Marshaler.Marshal(topic, msg)
 	if err == nil && rec == nil {
 		err = errors.New("the marshaler returned no record")
@@ -70,7 +60,3 @@ func (p *Publisher) publishOne(ctx context.Context, topic string, msg *message.M
 	l.writeCopy(ctx, rec, l.topicFor(due, now), &st, done)
 	return nil
 }
-
-// Close implements message.Publisher and does nothing, because a Router calls it while handlers
-// still run and publish. Client.Close ends the publisher.
-func (p *Publisher) Close() error { return nil }

@@ -10,12 +10,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/mq"
 )
 
 const testTimeout = time.Minute // of every wait
 
 // openFake opens a client of the share group billing on a cluster with one broker and the topics.
-func openFake(t *testing.T, partitions int32, topics ...string) (*kfake.Cluster, *Client) {
+func openFake(t *testing.T, partitions int32, topics ...string) (*kfake.Cluster, *client) {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topics...))
 	if err != nil {
@@ -23,7 +24,7 @@ func openFake(t *testing.T, partitions int32, topics ...string) (*kfake.Cluster,
 	}
 	t.Cleanup(cluster.Close)
 	cfg := Config{Brokers: cluster.ListenAddrs(), Group: "billing", Clients: 1, Sink: redeliver.SinkFunc(func(redeliver.Event) {})}
-	c := &Client{cfg: cfg.withDefaults()}
+	c := &client{cfg: cfg.withDefaults()}
 	cl, err := c.newClient()
 	if err != nil {
 		t.Fatal(err)
@@ -32,10 +33,10 @@ func openFake(t *testing.T, partitions int32, topics ...string) (*kfake.Cluster,
 	if err := (admin{cl}).configureGroup(t.Context(), cfg.Group, map[string]string{lockSetting: "30000"}); err != nil { // the fake has no defaults
 		t.Fatal(err)
 	}
-	if c, err = Open(t.Context(), cfg); err != nil {
+	if c, err = openClient(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close(context.Background()) })
+	t.Cleanup(func() { _ = mq.NewClient(c).Close(context.Background()) })
 	return cluster, c
 }
 

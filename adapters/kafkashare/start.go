@@ -39,7 +39,7 @@ var ourGroupSettings = map[string]string{resetSetting: "earliest", limitSetting:
 
 // checkCluster checks what the share group needs. All problems are in one error. The broker reports none of them to a
 // member: polls stay empty.
-func (c *Client) checkCluster(ctx context.Context) error {
+func (c *client) checkCluster(ctx context.Context) error {
 	var ps check.Problems
 	if err := c.checkFeature(ctx, &ps); err != nil || ps != nil {
 		return errors.Join(err, ps.Err()) // without share groups the other checks would fail
@@ -59,7 +59,7 @@ func (c *Client) checkCluster(ctx context.Context) error {
 
 // checkFeature refuses a cluster without share groups, and one that can neither renew locks nor limit a fetch to a
 // number of records. Brokers list the requests of share groups even if the feature is off.
-func (c *Client) checkFeature(ctx context.Context, ps *check.Problems) error {
+func (c *client) checkFeature(ctx context.Context, ps *check.Problems) error {
 	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, c.client)
 	if err == nil {
 		err = kerr.ErrorForCode(resp.ErrorCode)
@@ -89,7 +89,7 @@ func (c *Client) checkFeature(ctx context.Context, ps *check.Problems) error {
 
 // checkStateTopic refuses a cluster on which the broker cannot create or write the topic with the state of share
 // groups. Only the broker's log reports that.
-func (c *Client) checkStateTopic(ctx context.Context, ps *check.Problems) error {
+func (c *client) checkStateTopic(ctx context.Context, ps *check.Problems) error {
 	found, brokers, err := c.admin.topics(ctx, stateTopic)
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (c *Client) checkStateTopic(ctx context.Context, ps *check.Problems) error 
 }
 
 // checkKinds refuses ids that are in use for the other kind of group.
-func (c *Client) checkKinds(ctx context.Context, ps *check.Problems) error {
+func (c *client) checkKinds(ctx context.Context, ps *check.Problems) error {
 	resp, err := kmsg.NewPtrListGroupsRequest().RequestWith(ctx, c.client)
 	if err != nil {
 		return fmt.Errorf("kafkashare: listing the groups of %v: %w", c.cfg.Brokers, err)
@@ -142,7 +142,7 @@ func (c *Client) checkKinds(ctx context.Context, ps *check.Problems) error {
 }
 
 // readGroupSettings returns the share group's settings as they are after provision, and those that provision will set.
-func (c *Client) readGroupSettings(ctx context.Context) (all, unset map[string]string, err error) {
+func (c *client) readGroupSettings(ctx context.Context) (all, unset map[string]string, err error) {
 	s, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeGroupConfig, c.cfg.Group)
 	if err != nil {
 		return nil, nil, err
@@ -156,7 +156,7 @@ func (c *Client) readGroupSettings(ctx context.Context) (all, unset map[string]s
 }
 
 // configureGroup sets the settings that are unset, and waits until a broker reports them.
-func (c *Client) configureGroup(ctx context.Context) error {
+func (c *client) configureGroup(ctx context.Context) error {
 	_, unset, err := c.readGroupSettings(ctx)
 	if err != nil || len(unset) == 0 || c.cfg.NoProvisioning {
 		return err
@@ -176,7 +176,7 @@ func (c *Client) configureGroup(ctx context.Context) error {
 }
 
 // checkGroup refuses a share group without an offset reset, or with too low a delivery limit.
-func (c *Client) checkGroup(ctx context.Context, ps *check.Problems) (groupSettings, error) {
+func (c *client) checkGroup(ctx context.Context, ps *check.Problems) (groupSettings, error) {
 	all, unset, err := c.readGroupSettings(ctx)
 	if err != nil {
 		return groupSettings{}, err

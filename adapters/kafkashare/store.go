@@ -66,7 +66,7 @@ type recordWriter struct {
 }
 
 // newWriter makes a recordWriter. It connects at the first write.
-func (c *Client) newWriter(opts ...kgo.Opt) (*recordWriter, error) {
+func (c *client) newWriter(opts ...kgo.Opt) (*recordWriter, error) {
 	w := &recordWriter{newClient: func() (*kgo.Client, error) { return c.newClient(opts...) }}
 	var err error
 	w.client, err = w.newClient()

@@ -21,54 +21,30 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// Subscriber delivers the messages of topics to the share group. It is a Watermill subscriber and
-// safe for concurrent use.
-type Subscriber struct {
-	client  *Client
-	readers *engine.Readers
+// Subscribe implements [mq.Broker].
+func (c *client) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, func(context.Context), error) {
+	if err := c.checkPolicyNames(ctx, topic); err != nil {
+		return nil, nil, err
+	}
+	r, err := c.openReader(ctx, topic)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := make(chan *message.Message)
+	return out, func(ctx context.Context) { r.run(ctx, engine.Options[*kgo.Record]{Out: out}) }, nil
 }
 
-// Subscribe creates or checks the delay topics of a topic. It joins the share group for the topic
-// and the consumer group for the delay topics. It delivers messages until ctx ends or the
-// subscriber is closed.
-//
-// A message is done when it is acked. A nacked message has failed an attempt, and the policy decides
-// as after an error.
-func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	var out chan *message.Message
-	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
-		if err := s.client.checkPolicyNames(ctx, topic); err != nil {
-			return nil, err
-		}
-		r, err := s.client.openReader(ctx, topic)
-		if err != nil {
-			return nil, err
-		}
-		out = make(chan *message.Message)
-		return func(ctx context.Context) { r.run(ctx, engine.Options[*kgo.Record]{Out: out}) }, nil
-	})
-	return out, err
-}
-
-// SubscribeInitialize creates or checks redeliver's topics for a topic. Watermill's components call
-// it.
-func (s *Subscriber) SubscribeInitialize(topic string) error {
+// Initialize implements [mq.Broker].
+func (c *client) Initialize(topic string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
-	_, err := s.client.prepareLayout(ctx, topic)
+	_, err := c.prepareLayout(ctx, topic)
 	return err
-}
-
-// Close ends all subscriptions and returns when their channels are closed. It waits for messages in
-// flight, up to Config.DrainTimeout. After that their contexts are cancelled, and they come back.
-func (s *Subscriber) Close() error {
-	s.readers.Close()
-	return nil
 }
 
 // reader is one Subscribe: Config.Clients members of the share group, and one member of the consumer group.
 type reader struct {
-	client *Client
+	client *client
 	layout *layout
 	sub    *engine.Subscription
 	engine *engine.Engine[*kgo.Record]
@@ -85,7 +61,7 @@ type reader struct {
 }
 
 // checkPolicyNames refuses policies of topics that do not exist and that the client does not read.
-func (c *Client) checkPolicyNames(ctx context.Context, topics ...string) error {
+func (c *client) checkPolicyNames(ctx context.Context, topics ...string) error {
 	c.mu.Lock()
 	read := append(slices.Collect(maps.Keys(c.layouts)), topics...)
 	c.mu.Unlock()
@@ -102,7 +78,7 @@ func (c *Client) checkPolicyNames(ctx context.Context, topics ...string) error {
 
 // openReader creates or checks redeliver's topics, and makes the reader of a topic. The reader has the values of ctx,
 // but does not end with ctx.
-func (c *Client) openReader(ctx context.Context, topic string) (*reader, error) {
+func (c *client) openReader(ctx context.Context, topic string) (*reader, error) {
 	l, err := c.prepareLayout(ctx, topic)
 	if err != nil {
 		return nil, err

@@ -10,14 +10,14 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/mq"
 )
 
-// Client makes a service a member of a group. It is safe for concurrent use.
-type Client struct {
+// client makes a service a member of a group. It is safe for concurrent use.
+type client struct {
 	cfg Config
 
 	mu     sync.Mutex
-	subs   []*Subscriber
 	closed bool
 
 	policyNames engine.PolicyNames
@@ -26,12 +26,24 @@ type Client struct {
 	layouts   map[string]*layout // ready ones, by topic; guarded by preparing
 }
 
+// onlyWatermill says why there are no operations.
+const onlyWatermill = "a Watermill Pub/Sub can publish and subscribe only"
+
 var errClosed = errors.New("pubsub: the client is closed")
 
 // Open checks the configuration and returns a Client. All problems are in one
 // redeliver.ConfigError. It refuses a ctx that has ended. It does not use the Pub/Sub; [Check]
 // does.
-func Open(ctx context.Context, cfg Config) (*Client, error) {
+func Open(ctx context.Context, cfg Config) (*mq.Client, error) {
+	c, err := openClient(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return mq.NewClient(c), nil
+}
+
+// openClient checks the configuration and connects.
+func openClient(ctx context.Context, cfg Config) (*client, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("pubsub: opening: %w", err)
 	}
@@ -39,50 +51,17 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("pubsub: %w", err)
 	}
-	return &Client{cfg: cfg, layouts: make(map[string]*layout)}, nil
+	return &client{cfg: cfg, layouts: make(map[string]*layout)}, nil
 }
 
-// Subscriber returns a Watermill subscriber. Closing it, as a Router does, ends its subscriptions.
-// The client and your subscriber stay open.
-func (c *Client) Subscriber() *Subscriber {
-	s := &Subscriber{client: c, readers: engine.NewReaders(errClosed)}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.subs = append(c.subs, s)
-	return s
-}
-
-// Publisher returns a Watermill publisher. It publishes until the client is closed. Closing the
-// publisher, as a Router does, has no effect.
-func (c *Client) Publisher() *Publisher { return &Publisher{c} }
-
-// Close ends all subscribers and waits until their handlers have returned or the drain timeout is
-// over. If ctx ends meanwhile, Close returns ctx's error and continues in the background; nothing is
-// lost in either case. If ctx had already ended, Close waits for at most Config.DrainTimeout. Close
-// your Publisher and Subscriber after it. A second Close does nothing.
-func (c *Client) Close(ctx context.Context) error {
-	c.mu.Lock()
-	subs, closed := c.subs, c.closed
-	c.closed = true
-	c.mu.Unlock()
-	if closed {
-		return nil
-	}
-	closeSubscriber := func(s *Subscriber) { _ = s.Close() } // always nil
-	if err := engine.CloseAll(ctx, subs, closeSubscriber, func() {}); err != nil {
-		return fmt.Errorf("pubsub: closing: %w", err)
-	}
-	return nil
-}
-
-func (c *Client) isClosed() bool {
+func (c *client) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closed
 }
 
 // readyLayout returns the layout of a topic after it has initialized redeliver's topics.
-func (c *Client) readyLayout(topic string) (*layout, error) {
+func (c *client) readyLayout(topic string) (*layout, error) {
 	c.preparing.Lock()
 	defer c.preparing.Unlock()
 	if c.isClosed() {
@@ -109,8 +88,25 @@ func (c *Client) readyLayout(topic string) (*layout, error) {
 	return l, nil
 }
 
-var (
-	_ message.Subscriber           = (*Subscriber)(nil)
-	_ message.SubscribeInitializer = (*Subscriber)(nil)
-	_ message.Publisher            = (*Publisher)(nil)
-)
+// Options implements [mq.Broker].
+func (c *client) Options() mq.BrokerOptions {
+	return mq.BrokerOptions{Name: "pubsub", DrainTimeout: c.cfg.DrainTimeout, SendTimeout: c.cfg.SendTimeout, Unsupported: map[string]string{
+		"DeadLetters": onlyWatermill, "DeadLetterQueues": onlyWatermill, "Doctor": onlyWatermill, "Waiting": onlyWatermill, "WaitingLevels": onlyWatermill,
+		"Release": onlyWatermill, "Pause": onlyWatermill, "PauseNew": onlyWatermill, "Resume": onlyWatermill, "Paused": onlyWatermill,
+	}}
+}
+
+// BeginClose implements [mq.Broker].
+func (c *client) BeginClose() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+}
+
+// Disconnect implements [mq.Broker]. The user's publisher and subscriber stay open.
+func (c *client) Disconnect() {}
+
+// Plan implements [mq.Broker].
+func (c *client) Plan(context.Context, string) (*mq.Plan, error) {
+	return nil, fmt.Errorf("pubsub: Plan is %w: %s; see Check", mq.ErrUnsupported, onlyWatermill)
+}

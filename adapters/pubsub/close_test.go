@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // hangingSubscriber is a subscriber whose broker does not answer. Subscribe returns when the test allows it, even if
@@ -125,7 +126,7 @@ func TestCloseDoesNotWaitForHangingInitialize(t *testing.T) {
 		if err := c.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if err := <-begun; !errors.Is(err, errClosed) {
+		if err := <-begun; !errors.Is(err, mq.ErrClosed) {
 			t.Errorf("it is subscribed: %v", err)
 		}
 	})

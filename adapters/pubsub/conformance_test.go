@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 func TestConformanceInBubbles(t *testing.T) {
@@ -89,7 +90,7 @@ func (h *harness) oversized(origin, group string, places ...adaptertest.Place) a
 }
 
 type service struct {
-	*Client
+	*mq.Client
 	member *member
 }
 

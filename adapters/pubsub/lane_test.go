@@ -18,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // recordingSink records events.
@@ -50,7 +51,7 @@ func advance(d time.Duration) {
 }
 
 // serve runs a handler until the test ends.
-func serve(t *testing.T, cfg Config, h message.NoPublishHandlerFunc) *Client {
+func serve(t *testing.T, cfg Config, h message.NoPublishHandlerFunc) *mq.Client {
 	t.Helper()
 	c, err := Open(t.Context(), cfg)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // An entry named StateKey on the origin belongs to the user. It is reported and not trusted, and the handler and the
@@ -67,7 +68,7 @@ func TestDelayedPublishReachesAllGroups(t *testing.T) {
 		begin := time.Now()
 		var mu sync.Mutex
 		runs := make(map[string]int)
-		var billing *Client
+		var billing *mq.Client
 		for _, group := range []string{"mail", "billing"} {
 			m := b.member(t, group)
 			cfg := checkConfig(m, m)

@@ -17,60 +17,34 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// Subscriber delivers the messages of topics, retries included; it is a Watermill
-// subscriber and safe for concurrent use.
-type Subscriber struct {
-	client  *Client
-	readers *engine.Readers
+// Subscribe implements [mq.Broker].
+func (c *client) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, func(context.Context), error) {
+	l, err := within(ctx, "pubsub: making the topics of "+topic, func() (*layout, error) { return c.readyLayout(topic) }, func(*layout) {})
+	if err != nil {
+		return nil, nil, err
+	}
+	r := newReader(context.WithoutCancel(ctx), c, l)
+	sources, err := r.subscribeAll(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r.out, func(ctx context.Context) { r.run(ctx, sources) }, nil
 }
 
-// Subscribe reads a topic and the group's retries, and delivers messages until ctx ends or the
-// subscriber is closed. Each call makes Config.MaxInFlight Subscribes of your subscriber, as many
-// again for retries, and one for each of the eight delay topics. If one of them fails, Subscribe
-// returns its error.
-//
-// A message is done when it is acked. A nacked message has failed an attempt, and the policy
-// decides as after an error.
-func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	var out chan *message.Message
-	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
-		l, err := within(ctx, "pubsub: making the topics of "+topic, func() (*layout, error) { return s.client.readyLayout(topic) }, func(*layout) {})
-		if err != nil {
-			return nil, err
-		}
-		r := newReader(context.WithoutCancel(ctx), s.client, l)
-		sources, err := r.subscribeAll(ctx)
-		if err != nil {
-			return nil, err
-		}
-		out = r.out
-		return func(ctx context.Context) { r.run(ctx, sources) }, nil
-	})
-	return out, err
-}
-
-// SubscribeInitialize calls your subscriber's SubscribeInitialize, if it has one, for the topic and
-// redeliver's own. Watermill's components call it.
-func (s *Subscriber) SubscribeInitialize(topic string) error {
-	if _, err := s.client.readyLayout(topic); err != nil {
+// Initialize implements [mq.Broker].
+func (c *client) Initialize(topic string) error {
+	if _, err := c.readyLayout(topic); err != nil {
 		return err
 	}
-	if init, ok := s.client.cfg.Subscriber.(message.SubscribeInitializer); ok {
+	if init, ok := c.cfg.Subscriber.(message.SubscribeInitializer); ok {
 		return init.SubscribeInitialize(topic)
 	}
 	return nil
 }
 
-// Close ends all subscriptions and returns when their channels are closed. It waits for messages in
-// flight, up to Config.DrainTimeout. After that their contexts are cancelled, and they come back.
-func (s *Subscriber) Close() error {
-	s.readers.Close()
-	return nil
-}
-
 // checkPolicyNames returns an error if Config.Topics names topics that the client does not read. Whether they exist
 // cannot be known.
-func (c *Client) checkPolicyNames(context.Context) error {
+func (c *client) checkPolicyNames(context.Context) error {
 	c.preparing.Lock()
 	read := slices.Collect(maps.Keys(c.layouts))
 	c.preparing.Unlock()
@@ -83,7 +57,7 @@ func (c *Client) checkPolicyNames(context.Context) error {
 
 // reader reads all topics of a subscription for one call of Subscribe.
 type reader struct {
-	client *Client
+	client *client
 	layout *layout
 	sub    *engine.Subscription
 	out    chan *message.Message
@@ -97,7 +71,7 @@ const maxPause = 10 * time.Second // between two Subscribes of an input
 
 var errEnded = errors.New("the subscriber has closed the channel")
 
-func newReader(values context.Context, c *Client, l *layout) *reader {
+func newReader(values context.Context, c *client, l *layout) *reader {
 	cfg := &c.cfg
 	return &reader{
 		client: c, layout: l, values: values, out: make(chan *message.Message),

@@ -185,7 +185,7 @@ func TestRedriveAllowPolicy(t *testing.T) {
 					if c.refuses != "" != strings.Contains(plan.String(), "RedriveAllowPolicy") || !strings.Contains(plan.String(), c.refuses) {
 						b.Errorf("the plan is %s", plan)
 					}
-					found, err := client.Doctor(b.Context(), "orders", doctor.Examination{})
+					found, err := client.Operations().Doctor(b.Context(), "orders", doctor.Examination{})
 					if text := fmt.Sprint(found); err != nil || c.refuses != "" != strings.Contains(text, "RedriveAllowPolicy") || !strings.Contains(text, c.refuses) {
 						b.Errorf("the doctor finds %s, %v", text, err)
 					}

@@ -2,13 +2,11 @@ package sqs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"sync"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -17,11 +15,12 @@ import (
 	"github.com/redeliver/redeliver/internal/awshttp"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/mq"
 )
 
-// Client holds a service's access to SQS, its policies, and everything that is opened from it. It is safe for
+// client holds a service's access to SQS, its policies, and everything that is opened from it. It is safe for
 // concurrent use.
-type Client struct {
+type client struct {
 	cfg         Config
 	api         *sqs.Client
 	turn        *engine.Turn
@@ -33,7 +32,6 @@ type Client struct {
 	layouts map[string]*layout    // provisioned, by topic
 	targets map[string]*api.Queue // queues that are only published to, by topic
 	senders map[senderKey]*api.Sender
-	subs    []*Subscriber
 	closed  bool
 }
 
@@ -48,7 +46,16 @@ type senderKey struct {
 // Open checks cfg, loads the AWS configuration if cfg.AWS is nil, and returns a Client. All
 // problems of cfg are in one redeliver.ConfigError. Open sends no request to SQS, because there is
 // no connection to open.
-func Open(ctx context.Context, cfg Config) (*Client, error) {
+func Open(ctx context.Context, cfg Config) (*mq.Client, error) {
+	c, err := openClient(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return mq.NewClient(c), nil
+}
+
+// openClient checks the configuration and connects.
+func openClient(ctx context.Context, cfg Config) (*client, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("sqs: %w", err)
@@ -70,7 +77,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		own.Region = "us-east-1" // other servers ignore the region, but the SDK signs each request for one
 		cfg.AWS = &own
 	}
-	c := &Client{
+	c := &client{
 		cfg: cfg, turn: engine.NewTurn(), maxHeld: cfg.maxHeld(), hidden: engine.States[string]{MaxMessages: maxRemembered},
 		layouts: make(map[string]*layout), targets: make(map[string]*api.Queue), senders: make(map[senderKey]*api.Sender),
 	}
@@ -83,41 +90,8 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Subscriber returns a Watermill subscriber. Closing it, as a Router does, ends its subscriptions.
-// The client and other subscribers stay open.
-func (c *Client) Subscriber() *Subscriber {
-	s := &Subscriber{client: c, readers: engine.NewReaders(errors.New("sqs: the subscriber is closed"))}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.subs = append(c.subs, s)
-	return s
-}
-
-// Publisher returns a Watermill publisher. It publishes until the client is closed. Closing the
-// publisher, as a Router does, has no effect.
-func (c *Client) Publisher() *Publisher { return &Publisher{client: c} }
-
-// Close ends all subscribers and waits until their handlers have returned or the drain timeout is
-// over. If ctx ends meanwhile, Close returns ctx's error and continues in the background; nothing is
-// lost in either case. If ctx had already ended, Close waits for at most Config.DrainTimeout. A
-// second Close does nothing.
-func (c *Client) Close(ctx context.Context) error {
-	c.mu.Lock()
-	subs, closed := c.subs, c.closed
-	c.closed = true
-	c.mu.Unlock()
-	if closed {
-		return nil
-	}
-	closeSubscriber := func(s *Subscriber) { _ = s.Close() } // always nil
-	if err := engine.CloseAll(ctx, subs, closeSubscriber, func() {}); err != nil {
-		return fmt.Errorf("sqs: closing: %w", err)
-	}
-	return nil
-}
-
 // provisionedLayout returns the layout of a topic. It creates the queues that are missing.
-func (c *Client) provisionedLayout(ctx context.Context, topic string) (*layout, error) {
+func (c *client) provisionedLayout(ctx context.Context, topic string) (*layout, error) {
 	c.mu.Lock()
 	l, closed := c.layouts[topic], c.closed
 	c.mu.Unlock()
@@ -153,7 +127,7 @@ func (c *Client) provisionedLayout(ctx context.Context, topic string) (*layout, 
 }
 
 // publishQueue returns the queue that messages of a topic are published to.
-func (c *Client) publishQueue(ctx context.Context, topic string) (*api.Queue, error) {
+func (c *client) publishQueue(ctx context.Context, topic string) (*api.Queue, error) {
 	c.mu.Lock()
 	q, l, closed := c.targets[topic], c.layouts[topic], c.closed
 	c.mu.Unlock()
@@ -184,7 +158,7 @@ func (c *Client) publishQueue(ctx context.Context, topic string) (*api.Queue, er
 }
 
 // forgetTopic makes the next publish to a topic look for its queue again.
-func (c *Client) forgetTopic(topic string) {
+func (c *client) forgetTopic(topic string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.targets, topic)
@@ -192,7 +166,7 @@ func (c *Client) forgetTopic(topic string) {
 }
 
 // sender returns the sender that writes to a queue.
-func (c *Client) sender(q *api.Queue, linger time.Duration) *api.Sender {
+func (c *client) sender(q *api.Queue, linger time.Duration) *api.Sender {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := senderKey{q.URL, linger}
@@ -204,8 +178,21 @@ func (c *Client) sender(q *api.Queue, linger time.Duration) *api.Sender {
 	return s
 }
 
-var (
-	_ message.Subscriber           = (*Subscriber)(nil)
-	_ message.SubscribeInitializer = (*Subscriber)(nil)
-	_ message.Publisher            = (*Publisher)(nil)
-)
+// Options implements [mq.Broker].
+func (c *client) Options() mq.BrokerOptions {
+	return mq.BrokerOptions{Name: "sqs", DrainTimeout: c.cfg.DrainTimeout, SendTimeout: c.cfg.SendTimeout, Unsupported: map[string]string{
+		"PauseNew": "SQS keeps retries in the queue itself, which a pause stops as a whole",
+		"Waiting":  "SQS does not show messages that are delayed or hidden",
+		"Release":  "SQS cannot make delayed or hidden messages visible",
+	}}
+}
+
+// BeginClose implements [mq.Broker].
+func (c *client) BeginClose() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+}
+
+// Disconnect implements [mq.Broker]. There is no connection to close.
+func (c *client) Disconnect() {}

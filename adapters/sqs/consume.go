@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Consume calls handler for the messages of queues, with retries, delays and a DLQ, until ctx ends.
@@ -47,12 +48,12 @@ func (c *Config) consume(ctx context.Context, ps check.Problems, queues []string
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("sqs: %w", err)
 	}
-	client, err := Open(ctx, *c)
+	client, err := openClient(ctx, *c)
 	if err != nil {
 		return err
 	}
 	if err := client.checkPolicyNames(ctx, queues...); err != nil {
-		return errors.Join(err, client.Close(ctx))
+		return errors.Join(err, mq.NewClient(client).Close(ctx))
 	}
 	var readers []*reader
 	var errs []error
@@ -74,7 +75,7 @@ func (c *Config) consume(ctx context.Context, ps check.Problems, queues []string
 		}
 		all.Wait()
 	}
-	return errors.Join(err, client.Close(ctx))
+	return errors.Join(err, mq.NewClient(client).Close(ctx))
 }
 
 // checkCall returns the problems of a call of Consume or ConsumeBatch that Open does not check.

@@ -24,7 +24,7 @@ func laneOf(tb testing.TB, n int, handle func(context.Context, types.Message) er
 	cfg := Config{Policy: redeliver.Policy{Timeout: time.Minute}}.withDefaults()
 	cfg.Sink = nil
 	queue := &api.Queue{Name: "orders", URL: "http://sqs.test/1/orders", MaxSize: api.DefaultMaxMessageSize}
-	c := &Client{cfg: cfg, maxHeld: cfg.maxHeld(), turn: engine.NewTurn()}
+	c := &client{cfg: cfg, maxHeld: cfg.maxHeld(), turn: engine.NewTurn()}
 	r := newReader(context.Background(), c, &layout{main: queue, suspects: queue, dlq: queue, policy: cfg.Policy.WithDefaults()})
 	e := engine.New(engine.Options[*delivery]{
 		Sub: r.sub, Codec: codec{}, Store: r.store, Handle: func(ctx context.Context, d *delivery) error { return handle(ctx, d.Native) },

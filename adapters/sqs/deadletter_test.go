@@ -19,13 +19,14 @@ import (
 	"github.com/redeliver/redeliver/deadletter/driver"
 	msgdriver "github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/sqsfake"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // testDLQ is a DLQ with its driver.
 type testDLQ struct {
 	deadletter.Queue
 	own    *dlq.Queue
-	client *Client
+	client *mq.Client
 }
 
 // openTestDLQ fills a DLQ with messages of another program and opens it.
@@ -38,7 +39,7 @@ func openTestDLQ(t *testing.T, f *fake, origin string, n int, group string) *tes
 		f.put(api.SiblingName(origin, "-dlq"), fmt.Sprintf("m-%03d", i), "b", group, nil)
 	}
 	c := f.client(t, Config{})
-	q, err := c.DeadLetters(t.Context(), DeadLetterConfig{Topic: origin})
+	q, err := c.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: origin})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +170,7 @@ func TestDLQWithARedrivePolicyIsRefused(t *testing.T) {
 	f := newFake()
 	q := openTestDLQ(t, f, "orders", 0, "")
 	f.Set("orders-dlq", "RedrivePolicy", `{"deadLetterTargetArn":"arn:aws:sqs:eu-west-1:1:graves","maxReceiveCount":3}`)
-	_, err := q.client.DeadLetters(t.Context(), DeadLetterConfig{Topic: "orders"})
+	_, err := q.client.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: "orders"})
 	if _, ok := errors.AsType[*redeliver.ConfigError](err); !ok || !strings.Contains(err.Error(), "RedrivePolicy") {
 		t.Errorf("the DLQ was opened: %v", err)
 	}
@@ -210,7 +211,7 @@ func TestAPurgeCountsBesideAnotherReader(t *testing.T) {
 		f := newFake()
 		q := openTestDLQ(t, f, "orders", 3, "")
 		defer q.Close()
-		other, err := q.client.DeadLetters(t.Context(), DeadLetterConfig{Topic: "orders"})
+		other, err := q.client.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: "orders"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/internal/sqsfake"
 	"github.com/redeliver/redeliver/internal/wait"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // killableClient is the HTTP client of a process that dies with its nth request, before or after SQS has handled it.
@@ -58,7 +59,7 @@ func TestReplayKilledAtAnyRequestLosesNothing(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				q, err := c.DeadLetters(ctx, DeadLetterConfig{Topic: "orders"})
+				q, err := c.Operations().DeadLetters(ctx, mq.DeadLetterConfig{Topic: "orders"})
 				if err == nil {
 					task, err := deadletter.Replay(ctx, q, deadletter.ReplayOptions{Who: "ann", Why: "test", Window: window})
 					over = err == nil && task.Status == deadletter.StatusDone

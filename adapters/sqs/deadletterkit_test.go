@@ -20,6 +20,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/internal/sqsfake"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // The contract of a deadletter.Queue runs in virtual time, where leases expire at once.
@@ -69,13 +70,13 @@ func (m *testHarness) origin(testing.TB, int) (string, []string) {
 }
 
 // openOn opens a client that can be killed.
-func openOn(line *sqsfake.Connection, cfg Config) (*Client, error) {
+func openOn(line *sqsfake.Connection, cfg Config) (*mq.Client, error) {
 	cfg.AWS, cfg.Endpoint = line.Config(), sqsfake.Endpoint
 	return Open(context.Background(), cfg)
 }
 
 type process struct {
-	*Client
+	*mq.Client
 	line *sqsfake.Connection
 }
 
@@ -142,7 +143,7 @@ func (m *testHarness) deadLetters(t testing.TB, origin, _ string) (deadletter.Qu
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := c.DeadLetters(context.Background(), DeadLetterConfig{Topic: origin, Lease: 6 * time.Second})
+	q, err := c.Operations().DeadLetters(context.Background(), mq.DeadLetterConfig{Topic: origin, Lease: 6 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestDeadLetterQueuesListsDLQs(t *testing.T) {
 	} {
 		f.Create(name)
 	}
-	all, err := f.client(t, Config{}).DeadLetterQueues(t.Context())
+	all, err := f.client(t, Config{}).Operations().DeadLetterQueues(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/check"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // A lease is how long messages of a DLQ stay hidden after their receive. A crashed process blocks the next one for up
@@ -25,23 +26,12 @@ const (
 	maxLease     = 10 * time.Minute
 )
 
-// DeadLetterConfig names the DLQ to open. Topic is required.
-type DeadLetterConfig struct {
-	// Topic is the queue whose messages failed: its name, URL or ARN.
-	Topic string
-	// DLQ is the name, URL or ARN of the DLQ if redeliver does not fill it, but SQS (by a
-	// RedrivePolicy) or Watermill (as a poison queue). Default: the DLQ of redeliver.
-	DLQ string
-	// Lease is how long a message that was read stays hidden if its process dies. The locks of that process then
-	// block others for up to twice that time. In whole seconds, up to 10 min. Default 30 s.
-	Lease time.Duration
-}
-
 // DeadLetters opens the DLQ of a queue. Both must exist. The DLQ's companion, "<dlq>-state.fifo",
 // is created at the first look. Keep the client open while you use the DLQ.
-func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadletter.Queue, error) {
+func (c *client) DeadLetters(ctx context.Context, cfg mq.DeadLetterConfig) (deadletter.Queue, error) {
 	cfg.Lease = cmp.Or(cfg.Lease, defaultLease)
 	var ps check.Problems
+	ps = append(ps, cfg.Unused("SQS has no groups and no limit of deliveries, and a replay goes to the queue", "Group", "ReplayTo", "ReadBy", "DeliveryLimit")...)
 	a := checkTopic(&ps, cfg.Topic)
 	if ps.Err() == nil {
 		c.cfg.Names.check(&ps, a.name)
@@ -87,7 +77,7 @@ func (c *Client) DeadLetters(ctx context.Context, cfg DeadLetterConfig) (deadlet
 // (sqs:ListQueues). Origin, Group and ReplayTo come from the name. They are empty if the name does
 // not show them, because it was cut, or because the queue belongs to another program. DLQs with
 // other names (Config.Names) are not found.
-func (c *Client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error) {
+func (c *client) DeadLetterQueues(ctx context.Context) ([]deadletter.Info, error) {
 	there := make(map[string]bool)
 	pages := sqs.NewListQueuesPaginator(c.api, &sqs.ListQueuesInput{MaxResults: aws.Int32(1000)})
 	for pages.HasMorePages() {

@@ -22,7 +22,7 @@ const (
 // for long enough, and are read. It receives nothing, because that would hide messages from others.
 // It writes and creates nothing. So it finds neither late messages nor consumers. It takes some
 // seconds if the queue has messages. It returns an error if SQS does not answer.
-func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
+func (c *client) Doctor(ctx context.Context, topic string, how doctor.Examination) (*doctor.Diagnosis, error) {
 	l, err := newLayout(&c.cfg, topic)
 	if err == nil {
 		err = c.describeQueues(ctx, l)
@@ -76,7 +76,7 @@ func (c *Client) Doctor(ctx context.Context, topic string, how doctor.Examinatio
 
 // checkReaders checks whether anything reads the queue. Without a reader, messages stay for a while and none is in
 // flight.
-func (c *Client) checkReaders(ctx context.Context, q *api.Queue, d *doctor.Diagnosis) error {
+func (c *client) checkReaders(ctx context.Context, q *api.Queue, d *doctor.Diagnosis) error {
 	if !q.Exists {
 		return nil
 	}

@@ -20,11 +20,11 @@ func TestMessageReceivedTwiceAtOnceIsHeldOnce(t *testing.T) {
 	f := newFake()
 	f.Create("orders")
 	c := f.client(t, Config{})
-	l, err := c.provisionedLayout(t.Context(), "orders")
+	l, err := brokerOf(c).provisionedLayout(t.Context(), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSource(newReader(t.Context(), c, l), l.main)
+	s := newSource(newReader(t.Context(), brokerOf(c), l), l.main)
 	for n := range 3000 {
 		var fresh atomic.Int64
 		var all sync.WaitGroup
@@ -46,11 +46,11 @@ func TestMessageThatComesTooOftenIsDropped(t *testing.T) {
 	f := newFake()
 	f.Create("orders")
 	c := f.client(t, Config{})
-	l, err := c.provisionedLayout(t.Context(), "orders")
+	l, err := brokerOf(c).provisionedLayout(t.Context(), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSource(newReader(t.Context(), c, l), l.main)
+	s := newSource(newReader(t.Context(), brokerOf(c), l), l.main)
 	s.lane = endedLane{}
 	for n := range 300 {
 		var all sync.WaitGroup

@@ -52,7 +52,7 @@ func ExampleConsumeBatch() {
 }
 
 // Plan reports what a start would create, and creates nothing. The endpoint is an ElasticMQ instead of AWS.
-func ExampleClient_Plan() { //nolint:testableexamples // it needs a broker
+func ExampleOpen_plan() { //nolint:testableexamples // it needs a broker
 	ctx := context.Background()
 	client, err := sqs.Open(ctx, sqs.Config{Endpoint: "http://localhost:9324"})
 	if err != nil {

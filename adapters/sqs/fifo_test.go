@@ -160,11 +160,11 @@ func TestARememberedCopyKeepsItsFirstMessageID(t *testing.T) {
 			return errHandler
 		})
 		b.advance(time.Minute)
-		if err := c.Pause(b.Context(), "orders.fifo", "a test"); err != nil {
+		if err := c.Operations().Pause(b.Context(), "orders.fifo", "a test"); err != nil {
 			b.Fatal(err)
 		}
 		b.advance(2 * engine.PausePollInterval)
-		if err := c.Resume(b.Context(), "orders.fifo"); err != nil {
+		if err := c.Operations().Resume(b.Context(), "orders.fifo"); err != nil {
 			b.Fatal(err)
 		}
 		b.advance(12 * time.Minute)

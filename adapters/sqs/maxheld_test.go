@@ -27,7 +27,7 @@ func TestHeldMessagesAreBounded(t *testing.T) {
 				b.Create("orders.fifo", "MaximumMessageSize", "1024")
 				body := strings.Repeat("x", 1024-len(UUIDAttribute)-len(wire.StringType)-len("m000"))
 				cl := b.client(b.T, Config{Policy: steps(1, 10*time.Minute), Sink: b})
-				c.limit(&cl.maxHeld)
+				c.limit(&brokerOf(cl).maxHeld)
 				b.read(cl, "one", "orders.fifo", failHandler)
 				for i := range 200 { // each in its own group
 					b.put("orders.fifo", fmt.Sprintf("m%03d", i), body, fmt.Sprint("g", i), nil)

@@ -18,11 +18,11 @@ import (
 // that a tag cannot have are replaced by "_".
 const PauseTag = "redeliver-paused"
 
-// Pause pauses the queue of a topic for all processes that read it, until [Client.Resume]. Nothing new begins, neither
+// Pause pauses the queue of a topic for all processes that read it, until [mq.Operations.Resume]. Nothing new begins, neither
 // first attempts nor retries; running attempts continue. Each process stops receiving within 10 s, and returns its
 // messages in hand some seconds later. A process that starts later receives nothing. The reason is shown to others. A
 // second Pause replaces it. The queue must exist.
-func (c *Client) Pause(ctx context.Context, topic, reason string) error {
+func (c *client) Pause(ctx context.Context, topic, reason string) error {
 	q, err := c.existingQueue(ctx, topic)
 	if err != nil {
 		return err
@@ -35,7 +35,7 @@ func (c *Client) Pause(ctx context.Context, topic, reason string) error {
 }
 
 // Resume ends a pause. It does nothing if there is none.
-func (c *Client) Resume(ctx context.Context, topic string) error {
+func (c *client) Resume(ctx context.Context, topic string) error {
 	q, err := c.existingQueue(ctx, topic)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (c *Client) Resume(ctx context.Context, topic string) error {
 }
 
 // Paused returns by whom, when and why the queue of a topic was paused, or nil.
-func (c *Client) Paused(ctx context.Context, topic string) (*redeliver.PauseMark, error) {
+func (c *client) Paused(ctx context.Context, topic string) (*redeliver.PauseMark, error) {
 	q, err := c.existingQueue(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (c *Client) Paused(ctx context.Context, topic string) (*redeliver.PauseMark
 	return pauseMark(ctx, q)
 }
 
-func (c *Client) existingQueue(ctx context.Context, topic string) (*api.Queue, error) {
+func (c *client) existingQueue(ctx context.Context, topic string) (*api.Queue, error) {
 	var ps check.Problems
 	a := checkTopic(&ps, topic)
 	if err := ps.Err(); err != nil {

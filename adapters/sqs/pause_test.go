@@ -33,10 +33,10 @@ func TestAPausedQueueIsNotReceived(t *testing.T) {
 					b.put(queue, id, "v", group, nil)
 				}
 				b.advance(time.Second)
-				if err := client.Pause(b.Context(), queue, "the bank's #closed"); err != nil {
+				if err := client.Operations().Pause(b.Context(), queue, "the bank's #closed"); err != nil {
 					b.Fatal(err)
 				}
-				mark, err := client.Paused(b.Context(), queue)
+				mark, err := client.Operations().Paused(b.Context(), queue)
 				if err != nil || mark == nil || mark.Reason != "the bank_s _closed" || !strings.Contains(mark.By, "@") || !mark.At.Equal(time.Now().Truncate(time.Second)) {
 					b.Errorf("paused as %+v, %v", mark, err)
 				}
@@ -62,14 +62,14 @@ func TestAPausedQueueIsNotReceived(t *testing.T) {
 				}
 				other := b.client(b.T, Config{})
 				defer b.close(other)
-				if err := other.Resume(b.Context(), queue); err != nil {
+				if err := other.Operations().Resume(b.Context(), queue); err != nil {
 					b.Fatal(err)
 				}
 				b.advance(2 * engine.PausePollInterval)
 				if n := len(b.ran("")); n != 3 {
 					b.Errorf("%d messages ran, want 3", n)
 				}
-				if mark, err := other.Paused(b.Context(), queue); mark != nil || err != nil {
+				if mark, err := other.Operations().Paused(b.Context(), queue); mark != nil || err != nil {
 					b.Errorf("paused as %+v, %v", mark, err)
 				}
 			})

@@ -3,10 +3,7 @@ package sqs
 import (
 	"context"
 	"fmt"
-	"io"
-	"maps"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
@@ -14,50 +11,13 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/mq"
 )
-
-// Plan describes how the subscription of a topic waits: the queues that it uses, those that are
-// created at start, how each delay of its policy is spent, and what SQS itself does to the
-// messages.
-type Plan struct {
-	Topic, Queue string
-	URL          string // empty if the queue does not exist yet
-	FIFO         bool
-	Queues       []PlannedQueue
-	// State is the DLQ's companion, which is created when somebody first looks into the DLQ.
-	// Subscribers do not need it.
-	State  PlannedQueue
-	Delays []delayqueue.PlannedDelay
-	// Rights are those that a subscriber needs if all queues exist (Config.NoProvisioning).
-	// OperatorRights are those that a person needs to look into the DLQ and to replay its messages
-	// if State exists as well.
-	Rights, OperatorRights []Right
-	// LongestWait is the longest wait that a handler may ask for.
-	LongestWait time.Duration
-	// MaxMessageSize is how many bytes body and attributes may have.
-	MaxMessageSize int
-	// Notes are further findings, such as limits or a RedrivePolicy of the queue itself.
-	Notes []string
-	// NotChecked lists what was not checked, and why.
-	NotChecked []string
-}
-
-// PlannedQueue is the subscription's queue, or one of redeliver's.
-type PlannedQueue struct {
-	Name       string
-	Kind       string            // "queue", "suspects" or "dlq"; "state" of Plan.State
-	ARN        string            // empty if unknown
-	Attributes map[string]string // those that it has or is created with; nil if unknown
-	Exists     bool              // false: it is created at start
-	// Messages is about how many messages the queue has, delayed and received ones included; -1
-	// means unknown.
-	Messages int64
-}
 
 // Plan compares SQS with the policy and returns what Subscribe would use and create, without
 // creating anything. It returns the same error as Subscribe: a policy that cannot be met is
 // refused, not clamped, with all problems in one redeliver.ConfigError.
-func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
+func (c *client) Plan(ctx context.Context, topic string) (*mq.Plan, error) {
 	c.mu.Lock()
 	closed := c.closed
 	c.mu.Unlock()
@@ -71,24 +31,35 @@ func (c *Client) Plan(ctx context.Context, topic string) (*Plan, error) {
 	return l.plan(&c.cfg), nil
 }
 
-func (l *layout) plan(cfg *Config) *Plan {
-	p := &Plan{
-		Topic: l.topic, Queue: l.main.Name, URL: l.main.URL, FIFO: l.main.FIFO, LongestWait: l.maxHandlerWait(), MaxMessageSize: l.main.MaxSize,
-		Notes: l.notes, NotChecked: l.unchecked,
+func (l *layout) plan(cfg *Config) *mq.Plan {
+	p := &mq.Plan{
+		Server: "Amazon SQS standard", Origin: l.main.Name, LongestWait: l.maxHandlerWait(),
+		Settings: map[string]string{"MaximumMessageSize": strconv.Itoa(l.main.MaxSize)},
+		Notes:    l.notes, NotChecked: l.unchecked,
+	}
+	if l.main.Exists {
+		p.Settings["QueueUrl"] = l.main.URL
+	}
+	if l.main.FIFO {
+		p.Server = "Amazon SQS FIFO"
 	}
 	for _, q := range l.queues() {
-		planned := PlannedQueue{Name: q.Name, Kind: string(q.Kind), ARN: q.ARN, Exists: q.Exists, Attributes: maps.Clone(q.Attributes)}
+		planned := mq.Place{Name: q.Name, Kind: string(q.Kind), ARN: q.ARN, Exists: q.Exists, Settings: anyValues(q.Attributes)}
 		if !q.Exists {
-			planned.Attributes = l.desiredAttributes(cfg, q)
+			planned.Settings = anyValues(l.desiredAttributes(cfg, q))
 		} else if counts, err := q.LastCounts(); err == nil {
 			planned.Messages = counts.All()
 		} else {
 			planned.Messages = -1
 		}
-		p.Queues = append(p.Queues, planned)
+		p.Places = append(p.Places, planned)
 	}
 	if l.dlq != nil {
-		p.State = PlannedQueue{Name: dlq.StateName(l.dlq.Name), Kind: "state", Attributes: dlq.StateAttributes(p.Queues[2].Attributes), Messages: -1}
+		attributes := l.dlq.Attributes
+		if !l.dlq.Exists {
+			attributes = l.desiredAttributes(cfg, l.dlq)
+		}
+		p.OperatorPlaces = []mq.Place{{Name: dlq.StateName(l.dlq.Name), Kind: "state", Settings: anyValues(dlq.StateAttributes(attributes)), Messages: -1}}
 	}
 	p.Rights, p.OperatorRights = l.rights(), l.operatorRights()
 	var listed bool
@@ -135,44 +106,6 @@ func (l *layout) planDelay(d time.Duration) (hops []time.Duration, mechanism str
 	return hops, mechanism
 }
 
-// String formats the plan for people.
-func (p *Plan) String() string {
-	var b strings.Builder
-	what := "standard"
-	if p.FIFO {
-		what = "FIFO"
-	}
-	fmt.Fprintf(&b, "queue %s, Amazon SQS %s\n\n", p.Queue, what)
-	delayqueue.WriteTable(&b, "queue\tkind\tmessages\t", func(w io.Writer) {
-		for _, q := range p.Queues {
-			state, messages := "exists", "not known"
-			if !q.Exists {
-				state = "is created"
-			}
-			if q.Messages >= 0 {
-				messages = strconv.FormatInt(q.Messages, 10)
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", q.Name, q.Kind, messages, state)
-		}
-	})
-	delayqueue.WriteDelays(&b, "waits as", p.Delays)
-	fmt.Fprintf(&b, "longest wait that a handler may ask for: %s; never early, a few milliseconds late\n", limits.DurationText(p.LongestWait))
-	for _, n := range p.Notes {
-		fmt.Fprintf(&b, "note: %s\n", n)
-	}
-	for _, n := range p.NotChecked {
-		fmt.Fprintf(&b, "not checked: %s\n", n)
-	}
-	return b.String()
-}
-
-// Right is a set of actions that AWS must allow on a queue.
-type Right struct {
-	Queue   string
-	ARN     string   // empty if unknown
-	Actions []string // "sqs:ReceiveMessage", ...
-}
-
 // findActions returns the actions needed to find a queue and read its attributes.
 func findActions(more ...string) []string {
 	return append([]string{"sqs:GetQueueUrl", "sqs:GetQueueAttributes"}, more...)
@@ -187,23 +120,39 @@ const sendAction = "sqs:SendMessage"
 
 // rights returns the rights of a subscriber. It sends to its queue what waits as a copy; on a FIFO queue, only the retries
 // of suspects.
-func (l *layout) rights() []Right {
+func (l *layout) rights() []mq.Right {
 	main := readActions(sendAction, "sqs:ListQueueTags")
-	all := []Right{{l.main.Name, l.main.ARN, main}, {l.suspects.Name, l.suspects.ARN, readActions(sendAction)}}
+	all := []mq.Right{onQueue(l.main.Name, l.main.ARN, main), onQueue(l.suspects.Name, l.suspects.ARN, readActions(sendAction))}
 	if l.dlq != nil {
-		all = append(all, Right{l.dlq.Name, l.dlq.ARN, findActions(sendAction)})
+		all = append(all, onQueue(l.dlq.Name, l.dlq.ARN, findActions(sendAction)))
 	}
 	return all
 }
 
 // operatorRights returns the rights of a person who works on the DLQ.
-func (l *layout) operatorRights() []Right {
+func (l *layout) operatorRights() []mq.Right {
 	if l.dlq == nil {
 		return nil
 	}
-	return []Right{
-		{l.main.Name, l.main.ARN, findActions(sendAction, "sqs:ListQueueTags", "sqs:TagQueue", "sqs:UntagQueue")}, // for a replay, and for a pause
-		{l.dlq.Name, l.dlq.ARN, readActions(sendAction)},                                                          // an import sends
-		{dlq.StateName(l.dlq.Name), "", readActions(sendAction)},
+	return []mq.Right{
+		onQueue(l.main.Name, l.main.ARN, findActions(sendAction, "sqs:ListQueueTags", "sqs:TagQueue", "sqs:UntagQueue")), // for a replay, and for a pause
+		onQueue(l.dlq.Name, l.dlq.ARN, readActions(sendAction)),                                                          // an import sends
+		onQueue(dlq.StateName(l.dlq.Name), "", readActions(sendAction)),
 	}
+}
+
+func onQueue(name, arn string, actions []string) mq.Right {
+	return mq.Right{Resource: "queue", Name: name, ARN: arn, Operations: actions}
+}
+
+// anyValues returns attributes as the settings of a plan, or nil.
+func anyValues(attributes map[string]string) map[string]any {
+	if attributes == nil {
+		return nil
+	}
+	all := make(map[string]any, len(attributes))
+	for name, value := range attributes {
+		all[name] = value
+	}
+	return all
 }

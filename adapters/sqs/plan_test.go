@@ -48,10 +48,10 @@ func TestPlans(t *testing.T) {
 				if len(b.Queues()) != before {
 					b.Error("the plan has created a queue")
 				}
-				if _, err := client.provisionedLayout(b.Context(), c.topic); err != nil {
+				if _, err := brokerOf(client).provisionedLayout(b.Context(), c.topic); err != nil {
 					b.Fatal(err)
 				}
-				for _, q := range plan.Queues {
+				for _, q := range plan.Places {
 					if b.Attributes(q.Name) == nil {
 						b.Errorf("%s was planned and does not exist", q.Name)
 					}
@@ -115,7 +115,7 @@ func TestUnsuitableQueuesAreRefused(t *testing.T) {
 				c.before(b)
 				client := b.client(b.T, c.cfg)
 				if name == "a region" {
-					client.cfg.Endpoint = "" // another server accepts any region
+					brokerOf(client).cfg.Endpoint = "" // another server accepts any region
 				}
 				_, err := client.Plan(b.Context(), c.queue)
 				wantProblems(b.T, name, err, c.want)
@@ -171,7 +171,7 @@ func TestDiscardCreatesNoDLQ(t *testing.T) {
 					b.Errorf("discarded: %+v", discarded)
 				}
 				p, err := c.Plan(b.Context(), queue)
-				if err != nil || len(p.Queues) != 2 || p.State.Name != "" || len(p.OperatorRights) > 0 || !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "there is no DLQ") }) {
+				if err != nil || len(p.Places) != 2 || len(p.OperatorPlaces) > 0 || len(p.OperatorRights) > 0 || !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "there is no DLQ") }) {
 					b.Errorf("the plan is %+v, %v", p, err)
 				}
 				if len(b.Queues()) != 2 {
@@ -210,7 +210,7 @@ func TestOpenWithoutARegion(t *testing.T) {
 	}
 	t.Setenv("AWS_REGION", "eu-west-3")
 	c, err := Open(t.Context(), Config{})
-	if err != nil || c.cfg.AWS.Region != "eu-west-3" {
+	if err != nil || brokerOf(c).cfg.AWS.Region != "eu-west-3" {
 		t.Errorf("the environment is not read: %v", err)
 	}
 }

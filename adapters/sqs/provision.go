@@ -14,12 +14,12 @@ import (
 )
 
 // findQueue asks SQS for a queue. A missing queue has no URL, unless its address has one.
-func (c *Client) findQueue(ctx context.Context, a address) (*api.Queue, error) {
+func (c *client) findQueue(ctx context.Context, a address) (*api.Queue, error) {
 	q := &api.Queue{Name: a.name, FIFO: api.IsFIFO(a.name)}
 	return q, c.describeQueue(ctx, q, a)
 }
 
-func (c *Client) describeQueue(ctx context.Context, q *api.Queue, a address) error {
+func (c *client) describeQueue(ctx context.Context, q *api.Queue, a address) error {
 	if a.region != "" && c.cfg.Endpoint == "" && c.cfg.AWS.Region != "" && a.region != c.cfg.AWS.Region {
 		var ps check.Problems
 		ps.Add("queue "+a.name, a.region, "must be in the client's region, "+c.cfg.AWS.Region)
@@ -30,7 +30,7 @@ func (c *Client) describeQueue(ctx context.Context, q *api.Queue, a address) err
 }
 
 // describeQueues asks SQS for the queues of a layout.
-func (c *Client) describeQueues(ctx context.Context, l *layout) error {
+func (c *client) describeQueues(ctx context.Context, l *layout) error {
 	for _, q := range l.queues() {
 		a := address{name: q.Name}
 		if q == l.main {
@@ -45,7 +45,7 @@ func (c *Client) describeQueues(ctx context.Context, l *layout) error {
 
 // survey reads the queues of a topic and refuses what cannot work, without creating anything. It returns all problems
 // in one redeliver.ConfigError.
-func (c *Client) survey(ctx context.Context, topic string) (*layout, error) {
+func (c *client) survey(ctx context.Context, topic string) (*layout, error) {
 	l, err := newLayout(&c.cfg, topic)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (c *Client) survey(ctx context.Context, topic string) (*layout, error) {
 
 // provision creates the missing queues of a layout. A queue that others point to comes first.
 // It reads back the queues that it has created, and refuses those that break a promise.
-func (c *Client) provision(ctx context.Context, l *layout) error {
+func (c *client) provision(ctx context.Context, l *layout) error {
 	created := false
 	for _, q := range slices.Backward(l.queues()) {
 		created = created || !q.Exists
@@ -93,7 +93,7 @@ func (c *Client) provision(ctx context.Context, l *layout) error {
 
 // createQueue creates a missing queue. It leaves the description of a queue that existed, because other goroutines read
 // it.
-func (c *Client) createQueue(ctx context.Context, l *layout, q *api.Queue) error {
+func (c *client) createQueue(ctx context.Context, l *layout, q *api.Queue) error {
 	known := q.Exists
 	if known {
 		if _, err := q.ReadAttributes(ctx, types.QueueAttributeNameQueueArn); !api.IsMissingQueue(err) {

@@ -17,30 +17,19 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Publisher writes messages; it is a Watermill publisher and safe for concurrent
-// use.
-type Publisher struct{ client *Client }
-
-// Publish writes the messages to the queue of a topic and returns when SQS has each of them. The error names each
-// message that could not be marshaled or that SQS did not accept, as in "message 2 of 3". The others are written
-// nevertheless. In a FIFO queue, if SQS could not be reached for a message, the later ones of its group are not written
-// either, because they would overtake it. Publish waits for at most Config.SendTimeout.
-//
-// A message with Watermill's delay metadata (package components/delay) waits in the queue. A
-// subscriber of redeliver must read that queue, because SQS alone would deliver the message early.
-// On a FIFO queue a delayed message is an error, because messages cannot wait there.
-func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
-	ctx, cancel := context.WithTimeout(context.Background(), p.client.cfg.SendTimeout)
+// Publish implements [mq.Broker].
+func (c *client) Publish(topic string, messages ...*message.Message) error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.SendTimeout)
 	defer cancel()
-	q, err := p.client.publishQueue(ctx, topic)
+	q, err := c.publishQueue(ctx, topic)
 	if err != nil {
 		return err
 	}
 	if slices.ContainsFunc(messages, isDelayed) {
 		q.RefreshRetention(ctx)
 	}
-	errs := p.client.sender(q, api.PublishLinger).SendAll(ctx, len(messages), func(i int) (wire.Outgoing, error) {
-		o, err := p.composeMessage(topic, q, messages[i])
+	errs := c.sender(q, api.PublishLinger).SendAll(ctx, len(messages), func(i int) (wire.Outgoing, error) {
+		o, err := c.composeMessage(topic, q, messages[i])
 		if err != nil {
 			return o, fmt.Errorf("sqs: message %s for %s: %w", messages[i].UUID, q.Name, err)
 		}
@@ -53,7 +42,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	err = errors.Join(errs...)
 	if api.IsMissingQueue(err) {
-		p.client.forgetTopic(topic)
+		c.forgetTopic(topic)
 	}
 	return err
 }
@@ -64,8 +53,8 @@ func isDelayed(m *message.Message) bool {
 }
 
 // composeMessage makes the outgoing message.
-func (p *Publisher) composeMessage(topic string, q *api.Queue, msg *message.Message) (o wire.Outgoing, err error) {
-	cfg := &p.client.cfg
+func (c *client) composeMessage(topic string, q *api.Queue, msg *message.Message) (o wire.Outgoing, err error) {
+	cfg := &c.cfg
 	o.Body, o.Attributes, err = cfg.Marshaler.Marshal(topic, msg)
 	if err != nil {
 		return o, fmt.Errorf("marshaling: %w", err)
@@ -93,12 +82,12 @@ func (p *Publisher) composeMessage(topic string, q *api.Queue, msg *message.Mess
 	case q.FIFO:
 		return o, errors.New("a message for a FIFO queue cannot wait: SQS delays such a queue as a whole or not at all")
 	}
-	return p.delayedCopy(q, msg, o, due, now)
+	return c.delayedCopy(q, msg, o, due, now)
 }
 
 // delayedCopy makes a copy that waits, with its due time in StateAttribute.
-func (p *Publisher) delayedCopy(q *api.Queue, msg *message.Message, o wire.Outgoing, due, now time.Time) (wire.Outgoing, error) {
-	rec := wire.Record{Keys: p.client.cfg.StateKeys, Native: types.Message{
+func (c *client) delayedCopy(q *api.Queue, msg *message.Message, o wire.Outgoing, due, now time.Time) (wire.Outgoing, error) {
+	rec := wire.Record{Keys: c.cfg.StateKeys, Native: types.Message{
 		Body: &o.Body, MessageAttributes: o.Attributes, Attributes: map[string]string{wire.GroupID: o.Group},
 	}}
 	id := msg.UUID
@@ -119,7 +108,3 @@ func (p *Publisher) delayedCopy(q *api.Queue, msg *message.Message, o wire.Outgo
 	}
 	return o, nil
 }
-
-// Close implements message.Publisher and does nothing, because a Router calls it while handlers
-// still run and publish. Client.Close ends the publisher.
-func (p *Publisher) Close() error { return nil }

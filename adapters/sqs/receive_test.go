@@ -10,10 +10,11 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // timedClose closes a client and sends how long that takes.
-func (b *bubble) timedClose(c *Client) <-chan time.Duration {
+func (b *bubble) timedClose(c *mq.Client) <-chan time.Duration {
 	took := make(chan time.Duration, 1)
 	go func() {
 		begun := time.Now()

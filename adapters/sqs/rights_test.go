@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/sqsfake"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Plan names the right for each operation of a subscription, and no other. Messages succeed, fail, are dead-lettered,
@@ -57,14 +58,14 @@ func TestPlanNamesEachOperationOfAnOperator(t *testing.T) {
 		t.Run(queue, func(t *testing.T) {
 			inBubble(t, func(b *bubble) {
 				plan, planned := b.plan(queue)
-				b.Create(plan.State.Name)
+				b.Create(plan.OperatorPlaces[0].Name)
 				q := openTestDLQ(b.T, b.fake, queue, 30, map[bool]string{true: "g"}[api.IsFIFO(queue)])
 				defer q.Close()
 				ctx := b.Context()
 				for _, do := range []func() error{
-					func() error { return q.client.Pause(ctx, queue, "why") },
-					func() error { _, err := q.client.Paused(ctx, queue); return err },
-					func() error { return q.client.Resume(ctx, queue) },
+					func() error { return q.client.Operations().Pause(ctx, queue, "why") },
+					func() error { _, err := q.client.Operations().Paused(ctx, queue); return err },
+					func() error { return q.client.Operations().Resume(ctx, queue) },
 					func() error {
 						return deadletter.Browse(ctx, q, deadletter.Filter{}, 5, func(*deadletter.Message) bool { return true })
 					},
@@ -96,7 +97,7 @@ func TestPlanNamesEachOperationOfAnOperator(t *testing.T) {
 }
 
 // plan creates the queues of a subscription. It returns the plan, and how many operations that took.
-func (b *bubble) plan(queue string) (plan *Plan, operations int) {
+func (b *bubble) plan(queue string) (plan *mq.Plan, operations int) {
 	b.Helper()
 	for _, q := range []string{queue, api.SiblingName(queue, suspectsSuffix), api.SiblingName(queue, dlqSuffix)} {
 		b.Create(q)
@@ -114,15 +115,15 @@ func (b *bubble) putIn(queue, id string, attributes map[string]sqsfake.Attribute
 }
 
 // wantRights checks that rights are those of the operations after the first ones. AWS's rights include the batches of an action.
-func (b *bubble) wantRights(rights []Right, first int) {
+func (b *bubble) wantRights(rights []mq.Right, first int) {
 	b.Helper()
 	used := map[string]bool{}
 	for _, o := range b.Operations()[first:] {
 		used["sqs:"+strings.TrimSuffix(o.Action, "Batch")+" on "+o.Queue] = true
 	}
 	for _, r := range rights {
-		for _, action := range r.Actions {
-			if op := action + " on " + r.Queue; !used[op] {
+		for _, action := range r.Operations {
+			if op := action + " on " + r.Name; !used[op] {
 				b.Errorf("the right %s is not needed", op)
 			} else {
 				delete(used, op)

@@ -8,6 +8,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/sqsfake"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // fake is an SQS in memory for the clients of a test.
@@ -23,7 +24,13 @@ func newFakeWith(o sqsfake.Options) *fake {
 }
 
 // client opens a client.
-func (f *fake) client(t *testing.T, cfg Config) *Client {
+// brokerOf returns the client behind a portable one.
+func brokerOf(c *mq.Client) *client {
+	b, _ := c.Broker().(*client)
+	return b
+}
+
+func (f *fake) client(t *testing.T, cfg Config) *mq.Client {
 	t.Helper()
 	if cfg.Sink == nil {
 		cfg.Sink = redeliver.SinkFunc(func(redeliver.Event) {})

@@ -18,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/sqsfake"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/mq"
 	"github.com/redeliver/redeliver/observe"
 )
 
@@ -67,7 +68,7 @@ func (b *bubble) Event(e redeliver.Event) {
 }
 
 // start reads a queue with a handler until the client is closed.
-func (b *bubble) start(name, queue string, cfg Config, handler func(st redeliver.State, msg *message.Message) error) *Client {
+func (b *bubble) start(name, queue string, cfg Config, handler func(st redeliver.State, msg *message.Message) error) *mq.Client {
 	b.Helper()
 	cfg.Sink = b
 	c := b.client(b.T, cfg)
@@ -76,7 +77,7 @@ func (b *bubble) start(name, queue string, cfg Config, handler func(st redeliver
 }
 
 // read reads a queue with an existing client.
-func (b *bubble) read(c *Client, name, queue string, handler func(st redeliver.State, msg *message.Message) error) {
+func (b *bubble) read(c *mq.Client, name, queue string, handler func(st redeliver.State, msg *message.Message) error) {
 	b.Helper()
 	in, err := c.Subscriber().Subscribe(context.Background(), queue)
 	if err != nil {
@@ -106,7 +107,7 @@ func (b *bubble) read(c *Client, name, queue string, handler func(st redeliver.S
 	}()
 }
 
-func (b *bubble) close(c *Client) {
+func (b *bubble) close(c *mq.Client) {
 	b.Helper()
 	if err := c.Close(context.Background()); err != nil {
 		b.Error(err)

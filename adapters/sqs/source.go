@@ -22,7 +22,7 @@ import (
 // and returns them. Deletions and heartbeats run in their own goroutines.
 type source struct {
 	r      *reader
-	client *Client
+	client *client
 	layout *layout
 	sub    *engine.Subscription
 	queue  *api.Queue

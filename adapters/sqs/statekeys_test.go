@@ -26,7 +26,7 @@ func TestShortStateKeysAreRefused(t *testing.T) {
 // The Publisher signs a delayed publish, which then waits. The same attribute without a signature belongs to the
 // sender.
 func TestDelayedPublishIsSigned(t *testing.T) {
-	p := &Publisher{client: &Client{cfg: Config{Marshaler: DefaultMarshaler{}, StateKeys: [][]byte{[]byte("sixteen bytes...")}}}}
+	p := &client{cfg: Config{Marshaler: DefaultMarshaler{}, StateKeys: [][]byte{[]byte("sixteen bytes...")}}}
 	msg := delayedMessage(t)
 	o, err := p.composeMessage("orders", &api.Queue{Name: "orders", MaxSize: 4096}, msg)
 	if err != nil {
@@ -34,7 +34,7 @@ func TestDelayedPublishIsSigned(t *testing.T) {
 	}
 	text := aws.ToString(o.Attributes[StateAttribute].StringValue)
 	signed := types.Message{Body: &o.Body, MessageAttributes: o.Attributes}
-	if _, c := wire.NewRecord(&signed, "orders", p.client.cfg.StateKeys); c == nil || !strings.Contains(text, `"mac"`) {
+	if _, c := wire.NewRecord(&signed, "orders", p.cfg.StateKeys); c == nil || !strings.Contains(text, `"mac"`) {
 		t.Errorf("the state is %q", text)
 	}
 }

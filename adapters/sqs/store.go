@@ -16,7 +16,7 @@ import (
 // store writes the messages of one subscription back to its queue, to the suspects and to the DLQ. It implements
 // driver.Store.
 type store struct {
-	client *Client
+	client *client
 	layout *layout
 }
 

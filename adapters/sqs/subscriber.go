@@ -17,43 +17,27 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
-// Subscriber delivers the messages of queues; it is a Watermill subscriber and
-// safe for concurrent use.
-type Subscriber struct {
-	client  *Client
-	readers *engine.Readers
-}
-
-// Subscribe creates missing queues, reads the queue of a topic, retries included, and delivers
-// messages until ctx ends or the subscriber is closed. Every call is a consumer of its own.
-//
-// Up to Config.MaxInFlight first deliveries and Config.MaxRetriesInFlight retries run at once. A
-// message is done when it is acked. A nacked message has failed an attempt, and the policy decides
-// as after an error.
-func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	var out chan *message.Message
-	err := s.readers.Begin(ctx, func(ctx context.Context) (func(context.Context), error) {
-		if s.client.cfg.NoProvisioning { // otherwise a later Subscribe may create the other queues
-			if err := s.client.checkPolicyNames(ctx, topic); err != nil {
-				return nil, err
-			}
+// Subscribe implements [mq.Broker].
+func (c *client) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, func(context.Context), error) {
+	if c.cfg.NoProvisioning { // otherwise a later Subscribe may create the other queues
+		if err := c.checkPolicyNames(ctx, topic); err != nil {
+			return nil, nil, err
 		}
-		l, err := s.client.provisionedLayout(ctx, topic)
-		if err != nil {
-			return nil, err
-		}
-		if err := engine.CheckReceiver(ctx, l.policy); err != nil {
-			return nil, fmt.Errorf("sqs: %w", err)
-		}
-		out = make(chan *message.Message)
-		r := newReader(context.WithoutCancel(ctx), s.client, l)
-		return func(ctx context.Context) { r.run(ctx, engine.Options[*delivery]{Out: out}) }, nil
-	})
-	return out, err
+	}
+	l, err := c.provisionedLayout(ctx, topic)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := engine.CheckReceiver(ctx, l.policy); err != nil {
+		return nil, nil, fmt.Errorf("sqs: %w", err)
+	}
+	out := make(chan *message.Message)
+	r := newReader(context.WithoutCancel(ctx), c, l)
+	return out, func(ctx context.Context) { r.run(ctx, engine.Options[*delivery]{Out: out}) }, nil
 }
 
 // checkPolicyNames refuses policies of queues that do not exist and that the client does not read.
-func (c *Client) checkPolicyNames(ctx context.Context, topics ...string) error {
+func (c *client) checkPolicyNames(ctx context.Context, topics ...string) error {
 	c.mu.Lock()
 	all := append(slices.Collect(maps.Keys(c.layouts)), topics...)
 	c.mu.Unlock()
@@ -71,27 +55,18 @@ func (c *Client) checkPolicyNames(ctx context.Context, topics ...string) error {
 	return nil
 }
 
-// SubscribeInitialize creates the missing queues that a subscription of the topic needs.
-// Watermill's components call it.
-func (s *Subscriber) SubscribeInitialize(topic string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.client.cfg.SendTimeout)
+// Initialize implements [mq.Broker].
+func (c *client) Initialize(topic string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.SendTimeout)
 	defer cancel()
-	_, err := s.client.provisionedLayout(ctx, topic)
+	_, err := c.provisionedLayout(ctx, topic)
 	return err
-}
-
-// Close ends all subscriptions and returns when their channels are closed. It waits for messages in
-// flight and for short receives, up to Config.DrainTimeout. After that they are cancelled, and
-// their messages come back. Long receives of standard queues are cut short, see Config.WaitTime.
-func (s *Subscriber) Close() error {
-	s.readers.Close()
-	return nil
 }
 
 // reader is one Subscribe, or one queue of Consume. It reads the queue and the queue of suspects, each with its own
 // lane.
 type reader struct {
-	client       *Client
+	client       *client
 	layout       *layout
 	sub          *engine.Subscription
 	store        *store
@@ -103,7 +78,7 @@ type reader struct {
 	reported redeliver.Change // the last one
 }
 
-func newReader(values context.Context, c *Client, l *layout) *reader {
+func newReader(values context.Context, c *client, l *layout) *reader {
 	cfg := &c.cfg
 	r := &reader{
 		client: c, layout: l, store: &store{client: c, layout: l}, values: values, suspectAdded: make(chan struct{}, 1),

@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/sqsfake"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // If a settled suspect were still in its queue when the next one kills the process, it would come back and be charged
@@ -157,7 +158,7 @@ func TestSuspectWithTooManyCrashesDoesNotRunAgainAfterShutdown(t *testing.T) {
 }
 
 // startLosingSuspect starts a client that cannot keep a suspect hidden for 15 minutes, and can for the next five.
-func startLosingSuspect(b *bubble, id string) *Client {
+func startLosingSuspect(b *bubble, id string) *mq.Client {
 	b.Create("orders")
 	b.Create("orders-suspects")
 	b.put("orders-suspects", id, "v", "", nil)

@@ -7,10 +7,10 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 )
 
-// Waiting returns about how many messages wait in the queue of a topic. SQS counts messages that were sent with a
+// WaitingLevels implements [mq.LevelCounter]. It returns about how many messages wait in the queue of a topic. SQS counts messages that were sent with a
 // delay, but does not show them. It counts messages that wait in a process together with those that handlers have. So
 // the depth of a FIFO queue is -1.
-func (c *Client) Waiting(ctx context.Context, topic string) ([]deadletter.WaitingLevel, error) {
+func (c *client) WaitingLevels(ctx context.Context, topic string) ([]deadletter.WaitingLevel, error) {
 	q, err := c.existingQueue(ctx, topic)
 	if err != nil {
 		return nil, err

@@ -97,8 +97,8 @@ func TestEarlyAnswerIsReadToItsEnd(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	queue := &api.Queue{API: c.api, Name: "orders", URL: "http://sqs.test/1/orders"}
-	s := newSource(newReader(ctx, c, &layout{main: queue, suspects: queue, dlq: queue}), queue)
+	queue := &api.Queue{API: brokerOf(c).api, Name: "orders", URL: "http://sqs.test/1/orders"}
+	s := newSource(newReader(ctx, brokerOf(c), &layout{main: queue, suspects: queue, dlq: queue}), queue)
 	got, err := s.receive(10, time.Second)
 	if err != nil || len(got) != 1 || aws.ToString(got[0].Body) != body {
 		t.Errorf("received %d messages: %v", len(got), err)

@@ -19,8 +19,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/console"
+	"github.com/redeliver/redeliver/mq"
 )
 
 func main() {
@@ -44,7 +44,7 @@ func run(ctx context.Context, address string) (err error) {
 	// The console needs the DLQs of the service's clients, and who may do what.
 	var queues []console.Queue
 	for _, s := range shop.services {
-		q, err := s.client.DeadLetters(ctx, kafka.DeadLetterConfig{Topic: s.topic})
+		q, err := s.client.Operations().DeadLetters(ctx, mq.DeadLetterConfig{Topic: s.topic})
 		if err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/mq"
 )
 
 const (
@@ -40,7 +41,7 @@ type shop struct {
 // service is one consumer group.
 type service struct {
 	topic  string
-	client *kafka.Client
+	client *mq.Client
 }
 
 // order is the content of a message.

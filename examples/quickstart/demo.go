@@ -24,6 +24,7 @@ import (
 	"github.com/redeliver/redeliver/examples/internal/demo"
 	"github.com/redeliver/redeliver/examples/internal/screen"
 	"github.com/redeliver/redeliver/internal/brokerurl"
+	"github.com/redeliver/redeliver/mq"
 )
 
 const (
@@ -45,7 +46,7 @@ type environment struct {
 	screen  *screen.Screen
 	log     watermill.LoggerAdapter
 
-	client *kafka.Client // publishes orders
+	client *mq.Client // publishes orders
 	books  *books
 	close  []func() // in the order of creation
 }
@@ -144,13 +145,13 @@ func (s *environment) start(ctx context.Context, fresh bool) error {
 	s.close = append(s.close, func() { _ = ledger.Close() })
 	s.bank = &bank{ledger: ledger, known: map[string]bool{}, repeated: s.screen.Repeat}
 
-	var plan *kafka.Plan
+	var plan *mq.Plan
 	if err := retryUntilSuccess(ctx, func() (err error) { plan, err = s.client.Plan(ctx, topic); return err }); err != nil {
 		return err
 	}
 	s.books = &books{client: client, admin: admin, groupTopics: []string{topic}}
 	var delays []string
-	for _, t := range plan.Topics {
+	for _, t := range plan.Places {
 		switch t.Kind {
 		case "dlq":
 			s.books.dlq = t.Name

@@ -53,7 +53,7 @@ func (s *shop) describe(ctx context.Context, hosts []string) (string, error) {
 		return "", err
 	}
 	var levels []string
-	for _, q := range plan.Queues {
+	for _, q := range plan.Places {
 		if q.Kind == "delay" {
 			levels = append(levels, strings.TrimPrefix(q.Name, queue+".retry."))
 		}

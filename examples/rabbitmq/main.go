@@ -19,6 +19,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/examples/internal/demo"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/mq"
 )
 
 const exchange, queue = "demo-shop", "demo-orders"
@@ -27,7 +28,7 @@ func main() { runDemo() }
 
 // shop is the service.
 type shop struct {
-	client *amqp.Client
+	client *mq.Client
 	router *message.Router
 }
 

@@ -56,7 +56,7 @@ func (s *shop) describe(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("The queue is %s.\nWaiting messages are in it, delayed by SQS; dead letters are in %s-dlq.", plan.URL, queue), nil
+	return fmt.Sprintf("The queue is %s.\nWaiting messages are in it, delayed by SQS; dead letters are in %s-dlq.", plan.Settings["QueueUrl"], queue), nil
 }
 
 // deadLetters reads some of the DLQ, as any client can. It removes nothing: the messages become visible again soon.

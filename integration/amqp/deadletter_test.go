@@ -12,6 +12,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // The contract of a deadletter.Queue runs on the oldest and the newest RabbitMQ.
@@ -39,7 +40,7 @@ func deadLetters(url string) adaptertest.DeadLetters {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close(context.Background()) }) // it may have been killed
-		q, err := c.DeadLetters(context.Background(), amqp.DeadLetterConfig{Topic: origin})
+		q, err := c.Operations().DeadLetters(context.Background(), mq.DeadLetterConfig{Topic: origin})
 		if err != nil {
 			t.Fatal(err)
 		}

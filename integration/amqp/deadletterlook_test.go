@@ -15,9 +15,9 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Complete scans keep the order, wait for each other, and take no message from a replay.
@@ -39,7 +39,7 @@ func scansDoNotDisturb(t *testing.T, d *failingService) {
 	d.putTo(d.queue+".dlq", all...)
 	d.awaitReady(d.queue+".dlq", len(all))
 	open := func() deadletter.Queue {
-		q, err := d.client.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: d.queue})
+		q, err := d.client.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: d.queue})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestAReplayThatTakesLongerThanTheConsumerTimeout(t *testing.T) {
 	d.awaitReady(d.queue+".dlq", len(all))
 	d.fixed.Store(true)
 	d.makeDeadLetters()
-	q, err := d.client.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: d.queue})
+	q, err := d.client.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: d.queue})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // fillByBroker creates a DLQ that RabbitMQ itself fills for the fixture's queue, and opens it.
@@ -31,7 +32,7 @@ func (d *failingService) fillByBroker(args amqp091.Table) {
 
 func (d *failingService) openFilledByBroker() deadletter.Queue {
 	d.Helper()
-	q, err := d.client.DeadLetters(d.Context(), amqp.DeadLetterConfig{Topic: d.queue, DLQ: d.queue + ".others"})
+	q, err := d.client.Operations().DeadLetters(d.Context(), mq.DeadLetterConfig{Topic: d.queue, DLQ: d.queue + ".others"})
 	if err != nil {
 		d.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/redeliver/redeliver/integration/methodproxy"
 	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/observed"
+	"github.com/redeliver/redeliver/mq"
 )
 
 type operation = methodproxy.Operation
@@ -28,7 +29,7 @@ type operation = methodproxy.Operation
 type deniedRun struct {
 	*fixture
 	proxy    *methodproxy.Proxy
-	operator *amqp.Client // not through the proxy
+	operator *mq.Client // not through the proxy
 	n        int
 	put      []string // ids of messages that must end
 	// deny denies an operation until allow is called.
@@ -206,11 +207,11 @@ func (r *deniedRun) pauseAndResume() {
 		return r.countLocked(change)
 	}
 	paused, resumed := n("group paused"), n("group resumed")
-	if err := r.operator.Pause(r.Context(), r.queue, "a test"); err != nil {
+	if err := r.operator.Operations().Pause(r.Context(), r.queue, "a test"); err != nil {
 		r.Fatal(err)
 	}
 	r.awaitChange("group paused", paused+1)
-	if err := r.operator.Resume(r.Context(), r.queue); err != nil {
+	if err := r.operator.Operations().Resume(r.Context(), r.queue); err != nil {
 		r.Fatal(err)
 	}
 	r.awaitChange("group resumed", resumed+1)
@@ -232,7 +233,7 @@ func (r *deniedRun) need(o operation) {
 			r.Fatal(err)
 		}
 	case o.Method == "basic.get" && suffix == ".retry.paused":
-		if err := r.operator.Pause(r.Context(), r.queue, "a test"); err != nil {
+		if err := r.operator.Operations().Pause(r.Context(), r.queue, "a test"); err != nil {
 			r.Fatal(err)
 		}
 	}
@@ -280,7 +281,7 @@ func (r *deniedRun) wantReport(o operation) {
 func (r *deniedRun) wantRecovery(o operation) {
 	r.Helper()
 	r.within("it is ready again", func() { r.repeat(o) }, func() bool { return len(r.troublesLocked()) == 0 })
-	if err := r.operator.Resume(r.Context(), r.queue); err != nil {
+	if err := r.operator.Operations().Resume(r.Context(), r.queue); err != nil {
 		r.Fatal(err)
 	}
 	r.traffic()

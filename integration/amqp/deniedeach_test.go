@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/integration/methodproxy"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Each operation is denied alone, before a run or during it. Within a minute an event names it and the subscription is
@@ -87,9 +88,9 @@ func usedOperations(t *testing.T, r *brokers.Rabbit, change func(*fixture)) (atS
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string][]string{
-		"configure": slices.Concat(plan.Rights.Configure, plan.CreationRights.Configure), "write": slices.Concat(plan.Rights.Write, plan.CreationRights.Write),
-		"read": slices.Concat(plan.Rights.Read, plan.CreationRights.Read),
+	all := make(map[string][]string)
+	for _, right := range []string{"configure", "write", "read"} {
+		all[right] = mq.Allowing(slices.Concat(plan.Rights, plan.CreationRights), right)
 	}
 	named := func(used map[operation]int) map[operation]int {
 		of := make(map[operation]int)
@@ -121,8 +122,8 @@ func TestEachArgumentRefusedAlone(t *testing.T) {
 	var mu sync.Mutex
 	var without []string
 	slots := make(chan struct{}, 8)
-	for _, q := range plan.Queues {
-		for argument := range q.Arguments {
+	for _, q := range plan.Places {
+		for argument := range q.Settings {
 			running.Go(func() {
 				slots <- struct{}{}
 				defer func() { <-slots }()
@@ -215,9 +216,9 @@ func operationsOfRights(t *testing.T, r *brokers.Rabbit) map[operation]bool {
 			all[operation{Method: method, Place: strings.Replace(place, run.queue, "orders", 1)}] = true
 		}
 	}
-	add(methodproxy.PassiveDeclare, plan.Rights.Configure)
-	add("basic.consume", plan.Rights.Read)
-	add("basic.publish", plan.Rights.Write)
+	add(methodproxy.PassiveDeclare, mq.Allowing(plan.Rights, "configure"))
+	add("basic.consume", mq.Allowing(plan.Rights, "read"))
+	add("basic.publish", mq.Allowing(plan.Rights, "write"))
 	return all
 }
 
@@ -252,7 +253,7 @@ func newRunWithRights(t *testing.T, r *brokers.Rabbit) *deniedRun {
 			return "^(" + strings.Join(all, "|") + ")$"
 		}
 		rights := plan.Rights
-		a.put(t, fields{"configure": pattern("configure", rights.Configure), "write": pattern("write", rights.Write), "read": pattern("read", rights.Read)}, "permissions", r.VHost(), user)
+		a.put(t, fields{"configure": pattern("configure", mq.Allowing(rights, "configure")), "write": pattern("write", mq.Allowing(rights, "write")), "read": pattern("read", mq.Allowing(rights, "read"))}, "permissions", r.VHost(), user)
 	}
 	set(operation{})
 	run.deny, run.cuts = func(o operation) (allow func()) {

@@ -46,11 +46,11 @@ func TestDiscardCreatesNoDLQ(t *testing.T) {
 			}
 			l.mu.Unlock()
 			p, err := l.client.Plan(t.Context(), l.queue)
-			if err != nil || p.State.Name != "" || !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "there is no DLQ") }) {
+			if err != nil || len(p.OperatorPlaces) > 0 || !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "there is no DLQ") }) {
 				t.Fatalf("the plan is %+v, %v", p, err)
 			}
-			for _, q := range p.Queues {
-				if q.Name == l.queue+".dlq" || q.Arguments["x-dead-letter-routing-key"] == l.queue+".dlq" {
+			for _, q := range p.Places {
+				if q.Name == l.queue+".dlq" || q.Settings["x-dead-letter-routing-key"] == l.queue+".dlq" {
 					t.Errorf("the plan has %+v", q)
 				}
 			}

@@ -224,7 +224,7 @@ func blockedBy(t *testing.T, r *brokers.Rabbit, alarm alarm) {
 	l.awaitCounts(l.queue, "40 unacked and one ready", nil, func(unacked, ready int) bool { return unacked == 40 && ready == 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := l.client.Doctor(ctx, l.queue, doctor.Examination{}); err != nil { // it once waited for the end of the alarm
+	if _, err := l.client.Operations().Doctor(ctx, l.queue, doctor.Examination{}); err != nil { // it once waited for the end of the alarm
 		t.Error(err)
 	}
 	l.mu.Lock()

@@ -22,6 +22,7 @@ import (
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // features are the features of RabbitMQ.
@@ -159,7 +160,7 @@ func (h *harness) oneAtATime(t testing.TB, queue string) {
 }
 
 type service struct {
-	*amqp.Client
+	*mq.Client
 	line *cuttableDialer
 }
 

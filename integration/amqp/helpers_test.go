@@ -23,6 +23,7 @@ import (
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // errHandler is the error of the handlers here.
@@ -37,7 +38,7 @@ type fixture struct {
 	rabbit *brokers.Rabbit
 	cfg    amqp.Config
 	queue  string
-	client *amqp.Client
+	client *mq.Client
 	raw    *amqp091.Channel
 	wire   *reconnectingConn // declares and deletes
 
@@ -258,7 +259,7 @@ func (l *fixture) consume(h func(*message.Message, run) error) {
 	l.consumeWith(l.client.Subscriber(), h)
 }
 
-func (l *fixture) consumeWith(sub *amqp.Subscriber, h func(*message.Message, run) error) {
+func (l *fixture) consumeWith(sub *mq.Subscriber, h func(*message.Message, run) error) {
 	l.Helper()
 	messages, err := sub.Subscribe(context.Background(), l.queue)
 	if err != nil {

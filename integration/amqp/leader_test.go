@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // If a queue's leader does not answer in time, the broker reports the queue as empty and without consumers. A replay
@@ -84,7 +85,7 @@ func TestADistantBrokerMayHaveEmptyQueues(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close(context.Background()) }()
-	q, err := c.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: d.queue})
+	q, err := c.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: d.queue})
 	if err != nil {
 		t.Fatal(err)
 	}

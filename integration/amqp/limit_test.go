@@ -11,8 +11,8 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // limited returns the arguments of a queue from which RabbitMQ drops a message at its 21st delivery. RabbitMQ 4 has
@@ -119,7 +119,7 @@ func TestManyConsumersThatCloseDropNothing(t *testing.T) {
 			})
 			l.declared()
 			l.publishMessages(ids(consumers)...)
-			var subs []*amqp.Subscriber
+			var subs []*mq.Subscriber
 			var running []*message.Message
 			for range consumers {
 				sub := l.client.Subscriber()

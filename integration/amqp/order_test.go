@@ -19,6 +19,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // inTurn assigns the n-th variant of a test to one of the RabbitMQs. With REDELIVER_SOAK each variant runs on both.
@@ -56,7 +57,7 @@ type serviceGroup struct {
 // groupService is one service.
 type groupService struct {
 	*serviceGroup
-	client *amqp.Client
+	client *mq.Client
 	line   *cuttableDialer
 	over   chan struct{} // closed when Consume has returned, if it is used
 	stop   context.CancelFunc

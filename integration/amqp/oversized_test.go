@@ -14,10 +14,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // maxMessage is the lowered size limit of the broker in these tests.
@@ -93,7 +93,7 @@ func TestATooLargeMessageGoesToTheDLQInParts(t *testing.T) {
 	l.mu.Unlock()
 	l.awaitReady(l.queue, 0)
 	l.awaitReady(l.queue+".dlq", 3)
-	q, err := l.client.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: l.queue})
+	q, err := l.client.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: l.queue})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // A policy for a service's queues may limit redeliver's, too, and redeliver cannot see it without the management API. A full
@@ -71,7 +71,7 @@ func TestOlderQueuesAreAccepted(t *testing.T) {
 				l.consume(func(*message.Message, run) error { return redeliver.Permanent(errHandler) })
 				l.publishMessages("dead")
 				l.awaitEnds([]string{"dead"})
-				q, err := l.client.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: l.queue})
+				q, err := l.client.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: l.queue})
 				if err != nil {
 					t.Fatal(err)
 				}

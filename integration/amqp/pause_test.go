@@ -10,8 +10,8 @@ import (
 	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // In a pause the processes return their prefetched messages. No process gets a message that another one returns, not
@@ -44,7 +44,7 @@ func (l *fixture) testPause(order redeliver.Order) {
 		<-goOn
 		return nil
 	}
-	all := []*amqp.Client{l.client}
+	all := []*mq.Client{l.client}
 	l.consume(handle)
 	for range processes - 1 {
 		l.open()
@@ -57,14 +57,14 @@ func (l *fixture) testPause(order redeliver.Order) {
 		run = 1
 	}
 	l.await("messages that run", func() bool { return len(ran) == run })
-	if err := all[0].Pause(l.Context(), l.queue, "the bank is closed"); err != nil {
+	if err := all[0].Operations().Pause(l.Context(), l.queue, "the bank is closed"); err != nil {
 		l.Fatal(err)
 	}
-	if err := all[1].Pause(l.Context(), l.queue, "it is still closed"); err != nil {
+	if err := all[1].Operations().Pause(l.Context(), l.queue, "it is still closed"); err != nil {
 		l.Fatal(err)
 	}
 	l.awaitChange("group paused", processes)
-	mark, err := all[2].Paused(l.Context(), l.queue)
+	mark, err := all[2].Operations().Paused(l.Context(), l.queue)
 	if err != nil || mark == nil || mark.Reason != "it is still closed" {
 		l.Errorf("paused as %+v, %v", mark, err)
 	}
@@ -83,7 +83,7 @@ func (l *fixture) testPause(order redeliver.Order) {
 		l.Errorf("%d messages are ready, want %d", got, n-run)
 	}
 	l.checkDeliveries(n - run)
-	if err := all[2].Resume(l.Context(), l.queue); err != nil {
+	if err := all[2].Operations().Resume(l.Context(), l.queue); err != nil {
 		l.Fatal(err)
 	}
 	l.awaitEnds(ids(n))
@@ -124,10 +124,10 @@ func TestAQueueThatExpiresIsNotPaused(t *testing.T) {
 		l.cfg.Topology.QueueArgs = amqp091.Table{"x-expires": int32(3_600_000)}
 	})
 	l.declared()
-	if err := l.client.Pause(l.Context(), l.queue, "the bank is closed"); err == nil || !strings.Contains(err.Error(), "x-expires") {
+	if err := l.client.Operations().Pause(l.Context(), l.queue, "the bank is closed"); err == nil || !strings.Contains(err.Error(), "x-expires") {
 		l.Errorf("pausing: %v", err)
 	}
-	if mark, err := l.client.Paused(l.Context(), l.queue); mark != nil || err != nil {
+	if mark, err := l.client.Operations().Paused(l.Context(), l.queue); mark != nil || err != nil {
 		l.Errorf("paused as %+v, %v", mark, err)
 	}
 }
@@ -144,15 +144,15 @@ func TestAPauseNeedsItsMarkerQueueWithNoProvisioning(t *testing.T) {
 	l.consume(func(*message.Message, run) error { return nil })
 	l.publishMessages(ids(3)...)
 	l.awaitEnds(ids(3))
-	err := l.client.Pause(l.Context(), l.queue, "the bank is closed")
+	err := l.client.Operations().Pause(l.Context(), l.queue, "the bank is closed")
 	if err == nil || !strings.Contains(err.Error(), l.queue+".retry.paused is missing") {
 		l.Errorf("pausing without the queue: %v", err)
 	}
-	if err := l.client.Resume(l.Context(), l.queue); err != nil {
+	if err := l.client.Operations().Resume(l.Context(), l.queue); err != nil {
 		l.Errorf("resuming without the queue: %v", err)
 	}
 	plan, err := l.client.Plan(l.Context(), l.queue)
-	if err != nil || !slices.ContainsFunc(plan.Queues, func(q amqp.PlannedQueue) bool { return q.Kind == "paused" && !q.Exists }) {
+	if err != nil || !slices.ContainsFunc(plan.Places, func(q mq.Place) bool { return q.Kind == "paused" && !q.Exists }) {
 		l.Errorf("the plan does not name the queue: %v", err)
 	}
 	if n := l.countLocked("commands are not read"); n > 0 {
@@ -165,19 +165,19 @@ func TestAPauseOfADeletedQueueEnds(t *testing.T) {
 	t.Parallel()
 	l := newFixture(t, brokers.RequireRabbitMQ(t), nil)
 	l.consume(func(*message.Message, run) error { return nil })
-	if err := l.client.Pause(l.Context(), l.queue, "the bank is closed"); err != nil {
+	if err := l.client.Operations().Pause(l.Context(), l.queue, "the bank is closed"); err != nil {
 		l.Fatal(err)
 	}
 	l.awaitChange("group paused", 1)
 	l.delete("")
-	if err := l.client.Resume(l.Context(), l.queue); err != nil {
+	if err := l.client.Operations().Resume(l.Context(), l.queue); err != nil {
 		l.Fatal(err)
 	}
 	l.awaitChange("group resumed", 1)
 	l.awaitChange("consuming", 2)
 	l.publishMessages("after")
 	l.awaitEnds([]string{"after"})
-	if err := l.client.Resume(l.Context(), l.queue+"-misspelt"); err == nil || !strings.Contains(err.Error(), "does not exist") {
+	if err := l.client.Operations().Resume(l.Context(), l.queue+"-misspelt"); err == nil || !strings.Contains(err.Error(), "does not exist") {
 		l.Errorf("resuming a queue that was never there: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // RabbitMQ 4 gives every quorum queue a delivery limit of 20 and drops messages that exceed it.
@@ -20,7 +21,7 @@ func TestPlanOnRabbitMQ4(t *testing.T) {
 	p.eventually(t, "orders has delivery-limit=20 by RabbitMQ 4's default: messages that come back more often")
 	p.declareQueue(t, "payments", fields{"x-queue-type": "quorum", "x-delivery-limit": -1})
 	p.queue = "payments"
-	plan := p.until(t, "its queue is counted", func(plan *amqp.Plan) bool { return plan.Queues[0].Messages == 0 })
+	plan := p.until(t, "its queue is counted", func(plan *mq.Plan) bool { return plan.Places[0].Messages == 0 })
 	if has(plan.Notes, "payments has delivery-limit") {
 		t.Error(plan)
 	}

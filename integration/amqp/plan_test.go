@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // The tests share a virtual host, because each uses its own queue names.
@@ -194,7 +195,7 @@ func planFindsStuckMessages(t *testing.T, r *brokers.Rabbit) {
 	p.delete(t, "queues", p.r.VHost(), "stuck.retry")
 	p.publish(t, "stuck.retry.1s")
 	plan := p.eventually(t, "stuck.retry.1s: 1 messages have waited for more than 1s and are stuck: stuck.retry does not exist")
-	for _, q := range plan.Queues {
+	for _, q := range plan.Places {
 		if want := map[bool]int64{true: 1}[q.Name == "stuck.retry.1s"]; q.Messages != want {
 			t.Errorf("%s has %d messages, want %d", q.Name, q.Messages, want)
 		}
@@ -214,12 +215,12 @@ func planFindsOldLevels(t *testing.T, r *brokers.Rabbit) {
 	p.publish(t, "changed.retry.10m")
 	p.publish(t, "changed.dlq")
 	p.config = now
-	plan := p.until(t, "2 messages wait on an old level, and 1 is in the DLQ", func(plan *amqp.Plan) bool { // each queue is counted separately
+	plan := p.until(t, "2 messages wait on an old level, and 1 is in the DLQ", func(plan *mq.Plan) bool { // each queue is counted separately
 		return has(plan.Notes, "changed.retry.10m belongs to an older policy; 2 messages wait on it") &&
-			slices.ContainsFunc(plan.Queues, func(q amqp.PlannedQueue) bool { return q.Name == "changed.dlq" && q.Messages == 1 })
+			slices.ContainsFunc(plan.Places, func(q mq.Place) bool { return q.Name == "changed.dlq" && q.Messages == 1 })
 	})
 	var old []string
-	for _, q := range plan.Queues {
+	for _, q := range plan.Places {
 		if q.Old {
 			old = append(old, q.Name)
 		}
@@ -227,7 +228,7 @@ func planFindsOldLevels(t *testing.T, r *brokers.Rabbit) {
 	if want := []string{"changed.retry.10m"}; !slices.Equal(old, want) {
 		t.Errorf("the old levels are %q, want %q", old, want)
 	}
-	d, err := p.open(t).Doctor(t.Context(), p.queue, doctor.Examination{})
+	d, err := p.open(t).Operations().Doctor(t.Context(), p.queue, doctor.Examination{})
 	if err != nil {
 		t.Fatal(err)
 	}

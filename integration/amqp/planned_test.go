@@ -10,6 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/mq"
 )
 
 type fields = map[string]any
@@ -38,7 +39,7 @@ func newPlannedQueue(t *testing.T, r *brokers.Rabbit, name string) *plannedQueue
 	return p
 }
 
-func (p *plannedQueue) open(t *testing.T) *amqp.Client {
+func (p *plannedQueue) open(t *testing.T) *mq.Client {
 	t.Helper()
 	c, err := amqp.Open(context.Background(), p.config)
 	if err != nil {
@@ -61,13 +62,13 @@ func (p *plannedQueue) declare(t *testing.T) {
 }
 
 // eventually calls Plan until it has a note, because the broker counts its queues every few seconds.
-func (p *plannedQueue) eventually(t *testing.T, want string) *amqp.Plan {
+func (p *plannedQueue) eventually(t *testing.T, want string) *mq.Plan {
 	t.Helper()
-	return p.until(t, "it has a note "+want, func(plan *amqp.Plan) bool { return has(plan.Notes, want) })
+	return p.until(t, "it has a note "+want, func(plan *mq.Plan) bool { return has(plan.Notes, want) })
 }
 
 // until calls Plan until ok accepts it.
-func (p *plannedQueue) until(t *testing.T, what string, ok func(*amqp.Plan) bool) *amqp.Plan {
+func (p *plannedQueue) until(t *testing.T, what string, ok func(*mq.Plan) bool) *mq.Plan {
 	t.Helper()
 	c, deadline := p.open(t), time.After(maxWait)
 	for {

@@ -21,8 +21,8 @@ func TestPlanWithoutTheManagementAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, q := range plan.Queues {
-		if q.Exists || q.Messages != -1 || len(q.Arguments) == 0 {
+	for _, q := range plan.Places {
+		if q.Exists || q.Messages != -1 || len(q.Settings) == 0 {
 			t.Errorf("%+v", q)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // A copy with a priority would wait before older ones, so that RabbitMQ 4.0 would not expire these. It has none while it
@@ -46,12 +47,12 @@ func TestCopiesCarryNoPriority(t *testing.T) {
 		}
 	}
 	wantPlain(level)
-	if _, err := l.client.Release(t.Context(), amqp.ReleaseConfig{Topic: l.queue}); err != nil {
+	if _, err := l.client.Operations().Release(t.Context(), mq.ReleaseConfig{Topic: l.queue}); err != nil {
 		t.Fatal(err)
 	}
 	l.await("dead letter", func() bool { return len(l.dead["m"]) == 1 })
 	wantPlain(l.queue + ".dlq")
-	q, err := l.client.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: l.queue})
+	q, err := l.client.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: l.queue})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Messages that wait for an hour come back at once when their level is released, with their state. Another level is
@@ -42,11 +43,11 @@ func TestAReleaseMovesALevelToTheRetryQueue(t *testing.T) {
 			all := ids(n)
 			l.publishMessages(all...)
 			l.awaitReady(l.queue+".retry.1h", n)
-			if moved, err := l.client.Release(t.Context(), amqp.ReleaseConfig{Topic: l.queue, Levels: []time.Duration{3 * time.Hour}}); err == nil || moved != 0 || !strings.Contains(err.Error(), ".retry.3h does not exist") {
+			if moved, err := l.client.Operations().Release(t.Context(), mq.ReleaseConfig{Topic: l.queue, Levels: []time.Duration{3 * time.Hour}}); err == nil || moved != 0 || !strings.Contains(err.Error(), ".retry.3h does not exist") {
 				t.Errorf("a level that does not exist: %d moved, %v", moved, err)
 			}
 			reported := 0
-			moved, err := l.client.Release(t.Context(), amqp.ReleaseConfig{
+			moved, err := l.client.Operations().Release(t.Context(), mq.ReleaseConfig{
 				Topic: l.queue, Levels: []time.Duration{time.Hour}, Moved: func(_ string, n int) { reported += n },
 			})
 			if err != nil || moved != n || reported != n {
@@ -54,7 +55,7 @@ func TestAReleaseMovesALevelToTheRetryQueue(t *testing.T) {
 			}
 			l.awaitReady(l.queue+".retry.2h", n) // each has failed again
 			l.awaitReady(l.queue+".retry.1h", 0)
-			if moved, err := l.client.Release(t.Context(), amqp.ReleaseConfig{Topic: l.queue}); err != nil || moved != n {
+			if moved, err := l.client.Operations().Release(t.Context(), mq.ReleaseConfig{Topic: l.queue}); err != nil || moved != n {
 				t.Fatalf("all levels: %d moved, %v; want %d", moved, err, n)
 			}
 			l.awaitEnds(all)
@@ -101,7 +102,7 @@ func TestAKilledReleaseLosesNothing(t *testing.T) {
 				if time.Since(began) > maxWait {
 					t.Fatalf("%d of %d messages came back", len(seen), n)
 				}
-				if _, err := l.client.Release(t.Context(), amqp.ReleaseConfig{Topic: l.queue}); err != nil {
+				if _, err := l.client.Operations().Release(t.Context(), mq.ReleaseConfig{Topic: l.queue}); err != nil {
 					t.Fatal(err)
 				}
 				for d := range l.drained(l.queue + ".retry") {
@@ -159,7 +160,7 @@ func (l *fixture) killedRelease(kill int) (int64, error) {
 			}
 		}
 	})
-	moved, err := c.Release(l.Context(), amqp.ReleaseConfig{Topic: l.queue})
+	moved, err := c.Operations().Release(l.Context(), mq.ReleaseConfig{Topic: l.queue})
 	close(stop)
 	killer.Wait()
 	return moved, err

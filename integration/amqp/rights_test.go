@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // useRights makes the client use a new user with the given permissions.
@@ -126,13 +127,13 @@ func plannedRightsSuffice(t *testing.T, r *brokers.Rabbit) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.declareQueue(t, plan.State.Name, plan.State.Arguments)
+	p.declareQueue(t, plan.OperatorPlaces[0].Name, plan.OperatorPlaces[0].Settings)
 	p.config.NoProvisioning = true
-	as := func(rights amqp.Rights) *amqp.Client {
+	as := func(rights []mq.Right) *mq.Client {
 		pattern := func(names []string) string {
 			return "^(" + strings.ReplaceAll(strings.Join(names, "|"), ".", `\.`) + ")$"
 		}
-		p.useRights(t, r, pattern(rights.Configure), pattern(rights.Write), pattern(rights.Read))
+		p.useRights(t, r, pattern(mq.Allowing(rights, "configure")), pattern(mq.Allowing(rights, "write")), pattern(mq.Allowing(rights, "read")))
 		return p.open(t)
 	}
 	service := as(plan.Rights)
@@ -147,16 +148,16 @@ func plannedRightsSuffice(t *testing.T, r *brokers.Rabbit) {
 		t.Error(err)
 	}
 	operator := as(plan.OperatorRights)
-	if err := operator.Pause(t.Context(), p.queue, "a test"); err != nil {
+	if err := operator.Operations().Pause(t.Context(), p.queue, "a test"); err != nil {
 		t.Error(err)
 	}
-	if mark, err := operator.Paused(t.Context(), p.queue); err != nil || mark == nil {
+	if mark, err := operator.Operations().Paused(t.Context(), p.queue); err != nil || mark == nil {
 		t.Errorf("the mark is %v: %v", mark, err)
 	}
-	if err := operator.Resume(t.Context(), p.queue); err != nil {
+	if err := operator.Operations().Resume(t.Context(), p.queue); err != nil {
 		t.Error(err)
 	}
-	q, err := operator.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: p.queue})
+	q, err := operator.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: p.queue})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,8 +207,8 @@ func TestThePlanShowsMissingQueues(t *testing.T) {
 	if !ok || plan == nil || len(refused.Problems) != 4 || strings.Count(plan.String(), "\nrefused: ") != 4 {
 		t.Fatalf("%v\n%v", plan, err)
 	}
-	for _, q := range plan.Queues {
-		if q.Exists || len(q.Arguments) == 0 {
+	for _, q := range plan.Places {
+		if q.Exists || len(q.Settings) == 0 {
 			t.Errorf("%+v", q)
 		}
 	}

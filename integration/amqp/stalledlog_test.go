@@ -13,8 +13,8 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // stall is how long a busy disk accepts no write: longer than a client once waited before it closed its channel. A
@@ -94,7 +94,7 @@ func releaseOnABusyDisk(t *testing.T, r *brokers.Rabbit) {
 			waiting = append(waiting, p)
 		}
 		l.write(level, waiting...)
-		if moved, err := l.client.Release(t.Context(), amqp.ReleaseConfig{Topic: l.queue}); err != nil || moved != int64(n-stay) {
+		if moved, err := l.client.Operations().Release(t.Context(), mq.ReleaseConfig{Topic: l.queue}); err != nil || moved != int64(n-stay) {
 			t.Fatalf("%d moved, %v; want %d", moved, err, n-stay)
 		}
 		l.write(level, amqp091.Publishing{DeliveryMode: amqp091.Persistent}) // after everything that the release returned

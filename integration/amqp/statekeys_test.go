@@ -8,9 +8,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Anyone who may write to the default exchange may write to .retry and .dlq. Without keys the state of such a message
@@ -58,7 +58,7 @@ func TestStateKeys(t *testing.T) {
 	l.await("the message in the DLQ", func() bool { return len(l.dead["honest"]) == 1 })
 	l.writeOwn(".dlq", "", l.queue, forged)
 	l.awaitReady(l.queue+".dlq", 2)
-	q, err := l.client.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: l.queue})
+	q, err := l.client.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: l.queue})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/console"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // consoleJob serves the web console of spec.Topics until a request to stop.
@@ -197,7 +198,7 @@ func doConsole(ctx context.Context, s spec, ready func()) (*outcome, error) {
 	last := context.WithoutCancel(ctx)
 	var queues []console.Queue
 	for _, topic := range s.Topics {
-		q, err := client.DeadLetters(ctx, kafka.DeadLetterConfig{Topic: topic})
+		q, err := client.Operations().DeadLetters(ctx, mq.DeadLetterConfig{Topic: topic})
 		if err != nil {
 			return nil, errors.Join(err, client.Close(last))
 		}

@@ -16,7 +16,7 @@ const (
 	// brokersLevel is the shortest round level that the broker itself hands on: up to a
 	// minute the subscriber reads it.
 	brokersLevel = 61 * time.Second
-	// perQueue is the rate that amqp.Plan gives for a queue.
+	// perQueue is the rate that mq.Plan gives for a queue.
 	perQueue = 2500
 )
 

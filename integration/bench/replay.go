@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // replayJob replays a DLQ, or the part that spec.Filtered selects.
@@ -121,7 +122,7 @@ func doReplay(ctx context.Context, s spec) (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := client.DeadLetters(ctx, kafka.DeadLetterConfig{Topic: s.Topic})
+	q, err := client.Operations().DeadLetters(ctx, mq.DeadLetterConfig{Topic: s.Topic})
 	if err != nil {
 		return nil, errors.Join(err, client.Close(ctx))
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/kafkatest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // The users of the guarded Kafka, and the password of both.
@@ -74,7 +75,7 @@ func newKafkaRights(t *testing.T, g *guarded) *kafkaRights {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, topic := range plan.Topics {
+	for _, topic := range plan.Places {
 		if topic.Kind == "dlq" {
 			s.dlq = topic.Name
 		}
@@ -235,7 +236,7 @@ func (s *kafkaRights) config(sink redeliver.SinkFunc) kafka.Config {
 	}
 }
 
-func (s *kafkaRights) open(ctx context.Context, addrs []string, user string, sink redeliver.SinkFunc) *kafka.Client {
+func (s *kafkaRights) open(ctx context.Context, addrs []string, user string, sink redeliver.SinkFunc) *mq.Client {
 	s.t.Helper()
 	cfg := s.config(sink)
 	cfg.Brokers, cfg.Sarama = addrs, login(user)
@@ -343,7 +344,7 @@ func (s *kafkaRights) doctor(t *testing.T) func() error {
 	t.Helper()
 	c := s.open(t.Context(), s.g.Addrs(), "", func(redeliver.Event) {})
 	return func() error {
-		d, err := c.Doctor(t.Context(), s.topic, doctor.Examination{Late: 5 * time.Second})
+		d, err := c.Operations().Doctor(t.Context(), s.topic, doctor.Examination{Late: 5 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -224,8 +224,8 @@ func (b *rabbitRights) asDeclared(defined definitions) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	names := map[string]bool{plan.State.Name: true}
-	for _, q := range plan.Queues {
+	names := map[string]bool{plan.OperatorPlaces[0].Name: true}
+	for _, q := range plan.Places {
 		names[q.Name] = true
 		if !q.Exists {
 			b.t.Errorf("%s was not defined", q.Name)

@@ -23,6 +23,7 @@ import (
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/kafkatest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // shop is a DLQ on the Kafka of the run, and a console that shows it.
@@ -31,7 +32,7 @@ type shop struct {
 	topic  string
 	dlq    string
 	cl     *kgo.Client
-	client *kafka.Client
+	client *mq.Client
 	queue  *flaky
 
 	console *console.Console
@@ -122,7 +123,7 @@ func newShopOn(t *testing.T, addrs []string, topic string) *shop {
 			t.Error(err)
 		}
 	})
-	q, err := client.DeadLetters(t.Context(), kafka.DeadLetterConfig{Topic: s.topic})
+	q, err := client.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: s.topic})
 	if err != nil {
 		t.Fatal(err)
 	}

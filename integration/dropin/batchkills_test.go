@@ -33,6 +33,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // The load of TestBatchesKeepKeysOverKills.
@@ -409,19 +410,19 @@ func (s batchService) openDead(t *testing.T) (q deadletter.Queue, end func()) {
 	case "kafka":
 		c, err := kafka.Open(t.Context(), kafka.Config{Brokers: s.Addrs, Group: s.Topic, Policy: s.policy()})
 		must(t, err)
-		q, err = c.DeadLetters(t.Context(), kafka.DeadLetterConfig{Topic: s.Topic})
+		q, err = c.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: s.Topic})
 		must(t, err)
 		return q, func() { _ = c.Close(context.Background()) }
 	case "rabbitmq":
 		c, err := amqp.Open(t.Context(), amqp.Config{URLs: []string{s.URL}})
 		must(t, err)
-		q, err = c.DeadLetters(t.Context(), amqp.DeadLetterConfig{Topic: s.Topic})
+		q, err = c.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: s.Topic})
 		must(t, err)
 		return q, func() { _ = c.Close(context.Background()) }
 	default:
 		c, err := sqs.Open(t.Context(), s.sqs())
 		must(t, err)
-		q, err = c.DeadLetters(t.Context(), sqs.DeadLetterConfig{Topic: s.Topic})
+		q, err = c.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: s.Topic})
 		must(t, err)
 		return q, func() { _ = c.Close(context.Background()) }
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/internal/kafkatest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // timeout bounds every wait.
@@ -333,7 +334,7 @@ func TestAStartIsRefusedWithUnsuitableGroups(t *testing.T) {
 	for _, taken := range []string{groups[0], group + "-retry"} {
 		err = nil
 		for deadline := time.Now().Add(timeout); err == nil && time.Now().Before(deadline); { // the groups form in a moment
-			var c *kafkashare.Client
+			var c *mq.Client
 			if c, err = kafkashare.Open(t.Context(), kafkashare.Config{Brokers: addrs, Group: taken}); err == nil {
 				_ = c.Close(t.Context())
 			}

@@ -12,9 +12,10 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/internal/kafkatest"
+	"github.com/redeliver/redeliver/mq"
 )
 
-func open(t *testing.T, cfg kafkashare.Config) *kafkashare.Client {
+func open(t *testing.T, cfg kafkashare.Config) *mq.Client {
 	t.Helper()
 	cfg.Brokers = brokers.RequireKafka(t)
 	c, err := kafkashare.Open(t.Context(), cfg)
@@ -36,7 +37,7 @@ func TestAPlanListsTopicsAndCreatesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		var kinds []string
-		for _, topic := range p.Topics {
+		for _, topic := range p.Places {
 			kinds = append(kinds, topic.Kind)
 			if topic.Exists != exist || topic.Partitions != 2 || topic.Replicas != 1 || topic.Settings["retention.ms"] != "-1" || !strings.HasPrefix(topic.Name, origin+"."+groups[0]+".") {
 				t.Errorf("planned %+v, want it to exist: %t", topic, exist)
@@ -45,7 +46,7 @@ func TestAPlanListsTopicsAndCreatesNothing(t *testing.T) {
 		if want := []string{"delay", "delay", "retry", "dlq"}; !slices.Equal(kinds, want) {
 			t.Errorf("planned %v, want %v", kinds, want)
 		}
-		if p.GroupSettings["share.delivery.count.limit"] != "10" || p.GroupSettings["share.auto.offset.reset"] != "earliest" || len(p.GroupSettings) != 4 || len(p.Delays) != 2 || len(p.Rights) != 8 {
+		if p.Settings["share.delivery.count.limit"] != "10" || p.Settings["share.auto.offset.reset"] != "earliest" || len(p.Settings) != 4 || len(p.Delays) != 2 || len(p.Rights) != 8 {
 			t.Errorf("planned %+v", p)
 		}
 		if text := p.String(); !strings.Contains(text, origin+"."+groups[0]+".retry.1m") || !strings.Contains(text, "earliest") {
@@ -86,7 +87,7 @@ func TestDoctorFindsMissingUnreadLateAndOldTopics(t *testing.T) {
 	c := open(t, kafkashare.Config{Group: group, Policy: policy})
 	examine := func(want ...string) *doctor.Diagnosis {
 		t.Helper()
-		d, err := c.Doctor(t.Context(), origin, doctor.Examination{})
+		d, err := c.Operations().Doctor(t.Context(), origin, doctor.Examination{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +141,7 @@ func TestDoctorFindsMissingUnreadLateAndOldTopics(t *testing.T) {
 		t.Fatal(err)
 	}
 	examine("orphan "+ours+".retry.1h", "consumer "+group, "paused "+origin)
-	if _, err := c.Doctor(t.Context(), origin, doctor.Examination{Group: "other"}); err == nil {
+	if _, err := c.Operations().Doctor(t.Context(), origin, doctor.Examination{Group: "other"}); err == nil {
 		t.Error("a client examined another group")
 	}
 }

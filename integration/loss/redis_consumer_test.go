@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/pubsub"
 	"github.com/redeliver/redeliver/integration/consumer"
 	"github.com/redeliver/redeliver/integration/redis/alive"
+	"github.com/redeliver/redeliver/mq"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 
 // connectRedis opens the adapter on stock watermill-redisstream, with a client whose commands the watcher sees.
 func connectRedis(ctx context.Context, cfg consumerConfig, s *watcher) (consumer.Client, error) {
-	r := &redisSubscriber{open: func(ctx context.Context) (*pubsub.Subscriber, func(context.Context) error, error) {
+	r := &redisSubscriber{open: func(ctx context.Context) (*mq.Subscriber, func(context.Context) error, error) {
 		return openRedis(ctx, cfg, s)
 	}}
 	var err error
@@ -34,7 +35,7 @@ func connectRedis(ctx context.Context, cfg consumerConfig, s *watcher) (consumer
 }
 
 // openRedis opens a consumer of Redis with a unique name.
-func openRedis(ctx context.Context, cfg consumerConfig, s *watcher) (*pubsub.Subscriber, func(context.Context) error, error) {
+func openRedis(ctx context.Context, cfg consumerConfig, s *watcher) (*mq.Subscriber, func(context.Context) error, error) {
 	client := redis.NewClient(&redis.Options{Addr: cfg.Load.reach(cfg.Addrs[0]), PoolSize: 4 * max(cfg.Load.InFlight, redisInFlight)})
 	client.AddHook(newRedisHook(s, cfg.Topic))
 	name := fmt.Sprintf("%d-%s", os.Getpid(), watermill.NewShortUUID())
@@ -81,8 +82,8 @@ func openRedis(ctx context.Context, cfg consumerConfig, s *watcher) (*pubsub.Sub
 // redisSubscriber subscribes again, as a new consumer, after Redis was away. Messages that a failed Subscribe had read
 // belong to the old consumer, which must be dead for others to take them.
 type redisSubscriber struct {
-	open func(context.Context) (*pubsub.Subscriber, func(context.Context) error, error)
-	sub  *pubsub.Subscriber
+	open func(context.Context) (*mq.Subscriber, func(context.Context) error, error)
+	sub  *mq.Subscriber
 	end  func(context.Context) error
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/kafkatest"
+	"github.com/redeliver/redeliver/mq"
 	"github.com/redeliver/redeliver/observe"
 	"github.com/redeliver/redeliver/observe/prom"
 )
@@ -42,7 +43,7 @@ type service struct {
 	endless      string // a topic whose handler ends only with its session
 	registry     *prometheus.Registry
 	sink         redeliver.Sink
-	client       *kafka.Client
+	client       *mq.Client
 	stop         context.CancelFunc // ends the consumer, which closes over
 	over         chan error
 
@@ -259,7 +260,7 @@ func (s *service) collect() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	w, err := s.client.Waiting(s.t.Context(), kafka.WaitingConfig{Topic: s.topic})
+	w, err := s.client.Operations().Waiting(s.t.Context(), mq.WaitingConfig{Topic: s.topic})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -272,7 +273,7 @@ func (s *service) collect() {
 			return levels, err
 		},
 		Doctor: func(ctx context.Context) (*doctor.Diagnosis, error) {
-			d, err := s.client.Doctor(ctx, s.topic, doctor.Examination{AnyPolicy: true})
+			d, err := s.client.Operations().Doctor(ctx, s.topic, doctor.Examination{AnyPolicy: true})
 			s.t.Logf("the doctor: %+v, %v", d, err)
 			return d, err
 		},
@@ -326,7 +327,7 @@ func (s *service) keep(ms string) {
 
 func (s *service) deadLetters() deadletter.Queue {
 	s.t.Helper()
-	q, err := s.client.DeadLetters(s.t.Context(), kafka.DeadLetterConfig{Topic: s.topic})
+	q, err := s.client.Operations().DeadLetters(s.t.Context(), mq.DeadLetterConfig{Topic: s.topic})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/integration/brokerstate"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/mq"
 )
 
 const maxWait = time.Minute
@@ -154,7 +155,7 @@ func retried(t *testing.T, cfg pubsub.Config) {
 			t.Fatal(err)
 		}
 	}
-	client := must[*pubsub.Client](t)(pubsub.Open(t.Context(), cfg))
+	client := must[*mq.Client](t)(pubsub.Open(t.Context(), cfg))
 	router := must[*message.Router](t)(message.NewRouter(message.RouterConfig{}, watermill.NopLogger{}))
 	router.AddMiddleware(middleware.Retry())
 	var mu sync.Mutex

@@ -26,6 +26,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokerstate"
 	"github.com/redeliver/redeliver/integration/redis/alive"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // features are what watermill-redisstream can do under adapters/pubsub.
@@ -78,7 +79,7 @@ func (h *harness) origin(t testing.TB, n int) (string, []string) {
 
 // service is a process: its own Redis client, with a publisher, a subscriber and the adapter over it.
 type service struct {
-	*pubsub.Client
+	*mq.Client
 	kill func()
 	end  func()
 }
@@ -119,7 +120,7 @@ func (h *harness) open(_ testing.TB, cfg adaptertest.Config) (adaptertest.Servic
 // busy machine.
 const life = 12 * time.Second
 
-func connect(ctx context.Context, client redis.UniversalClient, consumer string, cfg adaptertest.Config) (*pubsub.Client, error) {
+func connect(ctx context.Context, client redis.UniversalClient, consumer string, cfg adaptertest.Config) (*mq.Client, error) {
 	if err := alive.Keep(ctx, client, consumer, life); err != nil {
 		return nil, err
 	}

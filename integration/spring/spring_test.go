@@ -27,6 +27,7 @@ import (
 	"github.com/redeliver/redeliver/integration/fidelity"
 	"github.com/redeliver/redeliver/integration/programs"
 	"github.com/redeliver/redeliver/internal/kafkatest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 var errDeclined = errors.New("declined by the bank")
@@ -193,7 +194,7 @@ func TestAServiceOfSpringKafkaSharesTopicsAndDLQs(t *testing.T) {
 	t.Run("a group moves and takes its retries along", w.moves)
 }
 
-func (w *world) open(t *testing.T, cfg kafka.Config) *kafka.Client {
+func (w *world) open(t *testing.T, cfg kafka.Config) *mq.Client {
 	t.Helper()
 	cfg.Brokers, cfg.Sink = w.addrs, redeliver.SinkFunc(func(redeliver.Event) {})
 	client, err := kafka.Open(t.Context(), cfg)

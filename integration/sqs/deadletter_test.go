@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // The contract of a deadletter.Queue runs on standard and on FIFO queues.
@@ -48,7 +49,7 @@ func deadLetters(endpoint string) adaptertest.DeadLetters {
 		} else if strings.Contains(name, "Killed") { // these wait dozens of times
 			lease = 3 * time.Second
 		}
-		q, err := c.DeadLetters(context.Background(), sqs.DeadLetterConfig{Topic: origin, Lease: lease})
+		q, err := c.Operations().DeadLetters(context.Background(), mq.DeadLetterConfig{Topic: origin, Lease: lease})
 		if err != nil {
 			t.Fatal(err)
 		}

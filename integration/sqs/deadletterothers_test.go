@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // SQS itself fills a DLQ by a RedrivePolicy. Its messages are shown and replayed as they were sent.
@@ -40,7 +41,7 @@ func TestADLQThatSQSFilledIsReplayed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := c.DeadLetters(t.Context(), sqs.DeadLetterConfig{Topic: origin, DLQ: others})
+	q, err := c.Operations().DeadLetters(t.Context(), mq.DeadLetterConfig{Topic: origin, DLQ: others})
 	if err != nil {
 		t.Fatal(err)
 	}

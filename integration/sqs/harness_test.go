@@ -33,6 +33,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // features are those of standard queues.
@@ -374,7 +375,7 @@ func (h *harness) keys() [][]byte {
 }
 
 type service struct {
-	*sqs.Client
+	*mq.Client
 	wire *cuttableTransport
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/awshttp"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Watermill's own suite runs on standard queues, in full length in make prove, and on FIFO queues with one message
@@ -75,7 +76,7 @@ func visibility(t *testing.T) time.Duration {
 
 // suffixPublisher appends the FIFO suffix to topics, because the suite appends to the names that it gets.
 type suffixPublisher struct {
-	*sqs.Publisher
+	*mq.Publisher
 	end string
 }
 
@@ -85,7 +86,7 @@ func (e suffixPublisher) Publish(topic string, messages ...*message.Message) err
 
 // suffixSubscriber does the same for a subscriber.
 type suffixSubscriber struct {
-	*sqs.Subscriber
+	*mq.Subscriber
 	end string
 }
 

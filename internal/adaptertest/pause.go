@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Pauser is a [Service] whose group can be paused, where Features.GroupPause is true.
@@ -49,9 +50,20 @@ func (p *process) resume() {
 	}
 }
 
+// operations returns what may pause a service: the service itself, or the operations of its client.
+func operations(svc Service) any {
+	if _, ok := svc.(Pauser); ok {
+		return svc
+	}
+	if s, ok := svc.(interface{ Operations() *mq.Operations }); ok {
+		return s.Operations()
+	}
+	return svc
+}
+
 func (p *process) pauser() Pauser {
 	p.b.Helper()
-	s, ok := p.svc.(Pauser)
+	s, ok := operations(p.svc).(Pauser)
 	if !ok {
 		p.b.Fatalf("a %T is not a Pauser, but Features.GroupPause is true", p.svc)
 	}
@@ -121,7 +133,7 @@ func newPauses(b *fixture) {
 	})
 	b.put(msgs[0])
 	b.await("the first message runs", func() bool { return len(b.all()) == 1 })
-	pauser, ok := p.svc.(NewPauser)
+	pauser, ok := operations(p.svc).(NewPauser)
 	if !ok {
 		b.Fatalf("a %T is not a NewPauser, but Features.NewPause is true", p.svc)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // DeadLetters opens DLQs of the Kafka at addrs, each with its own connections. lease is how long a killed runner keeps
@@ -30,7 +31,7 @@ func DeadLetters(addrs []string, lease time.Duration) adaptertest.DeadLetters {
 			tb.Fatal(err)
 		}
 		tb.Cleanup(func() { _ = c.Close(context.Background()) }) // it may have been killed
-		q, err := c.DeadLetters(context.Background(), kafka.DeadLetterConfig{Topic: origin, Lease: lease})
+		q, err := c.Operations().DeadLetters(context.Background(), mq.DeadLetterConfig{Topic: origin, Lease: lease})
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -26,6 +26,7 @@ import (
 	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/wirename"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Features are the optional features that Kafka supports.
@@ -187,7 +188,7 @@ func (k *harness) oversized(suffixes ...string) func(tb testing.TB, origin, grou
 }
 
 type service struct {
-	*kafka.Client
+	*mq.Client
 	kill func()
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/adapters/kafkashare"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // ShareFeatures are the optional features of share groups.
@@ -124,29 +125,29 @@ func (m shareMarshaler) Unmarshal(rec *kgo.Record) (*message.Message, error) {
 }
 
 type shareService struct {
-	*kafkashare.Client
-	pauser *kafka.Client
+	*mq.Client
+	pauser *mq.Client
 	group  string
 	kill   func()
 }
 
 // Pause implements [adaptertest.Pauser]. adapters/kafka writes the mark.
 func (s shareService) Pause(ctx context.Context, topic, reason string) error {
-	return s.withWaiting(ctx, topic, func(w *kafka.Waiting) error { return w.Pause(ctx, reason) })
+	return s.withWaiting(ctx, topic, func(w mq.Waiting) error { return w.Pause(ctx, reason) })
 }
 
 // PauseNew implements [adaptertest.NewPauser].
 func (s shareService) PauseNew(ctx context.Context, topic, reason string) error {
-	return s.withWaiting(ctx, topic, func(w *kafka.Waiting) error { return w.PauseNew(ctx, reason) })
+	return s.withWaiting(ctx, topic, func(w mq.Waiting) error { return w.PauseNew(ctx, reason) })
 }
 
 // Resume implements [adaptertest.Pauser].
 func (s shareService) Resume(ctx context.Context, topic string) error {
-	return s.withWaiting(ctx, topic, func(w *kafka.Waiting) error { return w.Resume(ctx) })
+	return s.withWaiting(ctx, topic, func(w mq.Waiting) error { return w.Resume(ctx) })
 }
 
-func (s shareService) withWaiting(ctx context.Context, topic string, do func(*kafka.Waiting) error) error {
-	w, err := s.pauser.Waiting(ctx, kafka.WaitingConfig{Topic: topic, Group: s.group})
+func (s shareService) withWaiting(ctx context.Context, topic string, do func(mq.Waiting) error) error {
+	w, err := s.pauser.Operations().Waiting(ctx, mq.WaitingConfig{Topic: topic, Group: s.group})
 	if err != nil {
 		return err
 	}

@@ -35,10 +35,10 @@ type WaitingConfig struct {
 type Waiting struct {
 	// Origin and Group are its labels. Origin is required. On brokers without groups both are the queue.
 	Origin, Group string
-	// Levels returns the waiting messages. It calls kafka's Waiting.Levels, or Client.Waiting of amqp or sqs.
+	// Levels returns the waiting messages. It calls Levels of mq.Waiting, or mq.Operations.WaitingLevels.
 	// Optional.
 	Levels func(ctx context.Context) ([]deadletter.WaitingLevel, error)
-	// Doctor returns the problems. It calls Client.Doctor of an adapter. Optional.
+	// Doctor returns the problems. It calls mq.Operations.Doctor. Optional.
 	Doctor func(ctx context.Context) (*doctor.Diagnosis, error)
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp"
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/integration/fidelity"
+	"github.com/redeliver/redeliver/mq"
 )
 
 func TestMain(m *testing.M) {
@@ -72,7 +73,7 @@ type fixture struct {
 	events        fidelity.Events
 	dials         atomic.Int32
 	handler       message.NoPublishHandlerFunc // called before the attempt fails
-	client        *amqp.Client
+	client        *mq.Client
 	copiesNothing bool // the handler does not copy messages, because a copy has more headers
 }
 

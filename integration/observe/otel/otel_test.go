@@ -27,6 +27,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/internal/kafkatest"
 	"github.com/redeliver/redeliver/middleware"
+	"github.com/redeliver/redeliver/mq"
 	"github.com/redeliver/redeliver/observe"
 	"github.com/redeliver/redeliver/observe/otel"
 )
@@ -65,7 +66,7 @@ func onKafka(t *testing.T, topic string, tr observe.Tracer) service {
 		t.Fatal(err)
 	}
 	return service{pub: c.Publisher(), sub: c.Subscriber(), close: c.Close, dead: func(ctx context.Context) (deadletter.Queue, error) {
-		return c.DeadLetters(ctx, kafka.DeadLetterConfig{Topic: topic})
+		return c.Operations().DeadLetters(ctx, mq.DeadLetterConfig{Topic: topic})
 	}}
 }
 
@@ -76,7 +77,7 @@ func onRabbitMQ(t *testing.T, topic string, tr observe.Tracer) service {
 		t.Fatal(err)
 	}
 	return service{pub: c.Publisher(), sub: c.Subscriber(), close: c.Close, dead: func(ctx context.Context) (deadletter.Queue, error) {
-		return c.DeadLetters(ctx, amqp.DeadLetterConfig{Topic: topic})
+		return c.Operations().DeadLetters(ctx, mq.DeadLetterConfig{Topic: topic})
 	}}
 }
 
@@ -90,7 +91,7 @@ func onSQS(t *testing.T, topic string, tr observe.Tracer) service {
 		t.Fatal(err)
 	}
 	return service{pub: c.Publisher(), sub: c.Subscriber(), close: c.Close, dead: func(ctx context.Context) (deadletter.Queue, error) {
-		return c.DeadLetters(ctx, sqs.DeadLetterConfig{Topic: topic})
+		return c.Operations().DeadLetters(ctx, mq.DeadLetterConfig{Topic: topic})
 	}}
 }
 

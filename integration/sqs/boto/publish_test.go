@@ -21,10 +21,11 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs"
 	"github.com/redeliver/redeliver/integration/fidelity"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // open opens a client that reads nothing.
-func (b *fixture) open(cfg sqs.Config) *sqs.Client {
+func (b *fixture) open(cfg sqs.Config) *mq.Client {
 	b.Helper()
 	client, err := sqs.Open(b.Context(), cfg)
 	if err != nil {

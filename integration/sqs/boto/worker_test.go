@@ -26,6 +26,7 @@ import (
 	"github.com/redeliver/redeliver/integration/brokers"
 	"github.com/redeliver/redeliver/integration/fidelity"
 	"github.com/redeliver/redeliver/integration/sqs/proxy"
+	"github.com/redeliver/redeliver/mq"
 )
 
 func TestMain(m *testing.M) {
@@ -99,7 +100,7 @@ type fixture struct {
 	mu      sync.Mutex
 	runs    []observation
 	handler message.NoPublishHandlerFunc // called before the attempt fails
-	client  *sqs.Client
+	client  *mq.Client
 }
 
 // beside returns the name of a queue beside the test's.

@@ -15,10 +15,11 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 
 	"github.com/redeliver/redeliver/integration/worlds/plan"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // operator opens a client as an operator's command does.
-func (d *Driver) operator(group string) (*kafka.Client, error) {
+func (d *Driver) operator(group string) (*mq.Client, error) {
 	return kafka.Open(context.Background(), kafka.Config{
 		Brokers: d.addrs, Group: group, Sarama: saramaConfig("operator", newMachine(&d.network, "operator")), Sink: redeliver.SinkFunc(func(redeliver.Event) {}),
 	})
@@ -75,7 +76,7 @@ func (d *Driver) withDLQ(ctx context.Context, topic, group string, do func(conte
 	if err != nil {
 		return t, err
 	}
-	q, err := c.DeadLetters(ctx, kafka.DeadLetterConfig{Topic: topic})
+	q, err := c.Operations().DeadLetters(ctx, mq.DeadLetterConfig{Topic: topic})
 	if err == nil {
 		t, err = do(ctx, q)
 		err = errors.Join(err, q.Close())

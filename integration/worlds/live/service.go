@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver/middleware"
 
 	"github.com/redeliver/redeliver/integration/worlds/plan"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // Policy returns the policy of the process's version.
@@ -118,17 +119,13 @@ func (p *Process) Route(ctx context.Context, sub watermillmessage.Subscriber, ha
 }
 
 // Pause pauses a group with a client of its operator, and closes the client after resume.
-func Pause(c interface {
-	Pause(ctx context.Context, topic, reason string) error
-	Resume(ctx context.Context, topic string) error
-	Close(ctx context.Context) error
-}, topic string) (resume func(), err error) {
+func Pause(c *mq.Client, topic string) (resume func(), err error) {
 	ctx := context.Background()
-	if err := c.Pause(ctx, topic, "a world"); err != nil {
+	if err := c.Operations().Pause(ctx, topic, "a world"); err != nil {
 		return nil, errors.Join(err, c.Close(ctx))
 	}
 	return func() {
-		for c.Resume(ctx, topic) != nil {
+		for c.Operations().Resume(ctx, topic) != nil {
 			time.Sleep(time.Second)
 		}
 		_ = c.Close(ctx)

@@ -1,4 +1,4 @@
-// Package diagnose examines a group and the topics on which its messages wait, for kafka.Client.Doctor. It joins no group,
+// Package diagnose examines a group and the topics on which its messages wait, for mq.Operations.Doctor. It joins no group,
 // and writes nothing.
 package diagnose
 
@@ -40,7 +40,7 @@ type examination struct {
 	options doctor.Examination
 }
 
-// Examine examines the group of a layout, see kafka.Client.Doctor. It may change the layout.
+// Examine examines the group of a layout, see mq.Operations.Doctor. It may change the layout.
 func (e *Examiner) Examine(ctx context.Context, l *topology.Layout, how doctor.Examination) (*doctor.Diagnosis, error) {
 	d := &examination{&doctor.Diagnosis{Origin: l.Origin, Group: l.Group}, e, e.Topics.Admin, l, how}
 	if how.AnyPolicy {

@@ -11,6 +11,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/brokerurl"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // unusedGroup is the group name of a client that joins no group.
@@ -23,7 +24,7 @@ func kafkaClient(u brokerurl.URL) *sarama.Config {
 	return client
 }
 
-func newKafkaClient(ctx context.Context, u brokerurl.URL, s setup) (*kafka.Client, error) {
+func newKafkaClient(ctx context.Context, u brokerurl.URL, s setup) (*mq.Client, error) {
 	return kafka.Open(ctx, kafka.Config{
 		Brokers: u.Hosts, Group: cmp.Or(s.group, unusedGroup), Policy: s.policy, Sink: discardEvents, Sarama: kafkaClient(u),
 	})
@@ -38,12 +39,12 @@ func openKafka(ctx context.Context, u brokerurl.URL, s setup) (*broker, error) {
 }
 
 // kafkaBroker returns the functions of a client. It closes the client.
-func kafkaBroker(c *kafka.Client, u brokerurl.URL, order redeliver.Order) *broker {
+func kafkaBroker(c *mq.Client, u brokerurl.URL, order redeliver.Order) *broker {
 	return &broker{
 		kind:   u.Broker,
-		queues: c.DeadLetterQueues,
+		queues: c.Operations().DeadLetterQueues,
 		ownerOf: func(ctx context.Context, dlq string) (topic, group string, err error) {
-			all, err := c.DeadLetterQueues(ctx)
+			all, err := c.Operations().DeadLetterQueues(ctx)
 			if err != nil {
 				return "", "", err
 			}
@@ -53,21 +54,21 @@ func kafkaBroker(c *kafka.Client, u brokerurl.URL, order redeliver.Order) *broke
 			if s.group == "" {
 				return nil, missing("--group", "the consumer group that failed the messages")
 			}
-			return c.DeadLetters(ctx, kafka.DeadLetterConfig{
+			return c.Operations().DeadLetters(ctx, mq.DeadLetterConfig{
 				Topic: s.topic, Group: s.group, DLQ: s.dlq, ReplayTo: s.replayTo, ReadBy: s.readBy, Lease: s.lease,
 			})
 		},
-		doctor: c.Doctor,
-		pauser: c,
+		doctor: c.Operations().Doctor,
+		pauser: c.Operations(),
 		plan: func(ctx context.Context, topic string) (*planned, error) {
 			p, err := c.Plan(ctx, topic)
 			if err != nil {
 				return nil, err
 			}
-			return planOnKafka(p, u.Hosts, order), nil
+			return newPlanned(u.Broker, p, kafkaFormatters(p, u.Hosts, order)), nil
 		},
 		waiting: func(ctx context.Context, s subject) (*waiting, error) {
-			w, err := c.Waiting(ctx, kafka.WaitingConfig{Topic: s.topic, Group: s.group})
+			w, err := c.Operations().Waiting(ctx, mq.WaitingConfig{Topic: s.topic, Group: s.group})
 			if err != nil {
 				return nil, err
 			}
@@ -92,18 +93,4 @@ func ownerOnKafka(all []deadletter.Info, dlq string) (topic, group string, err e
 	default:
 		return all[i].Origin, all[i].Group, nil
 	}
-}
-
-func planOnKafka(p *kafka.Plan, hosts []string, order redeliver.Order) *planned {
-	row := planRow{Broker: string(brokerurl.Kafka), Origin: p.Origin, Group: p.Group, LongestWait: p.LongestWait.String(), Notes: p.Notes}
-	for _, t := range p.Topics {
-		row.Places = append(row.Places, placeRow{
-			Name: t.Name, Kind: t.Kind, Level: levelText(t.Level), Partitions: t.Partitions, Replicas: t.Replicas,
-			Settings: settings(t.Settings), Exists: t.Exists, Later: t.OnDemand, Old: t.Old,
-		})
-	}
-	for _, d := range p.Delays {
-		row.add(d.Retry, d.Delay, d.Jitter, d.Hops, d.Mechanism)
-	}
-	return &planned{row, p.String(), kafkaFormatters(p, hosts, order)}
 }

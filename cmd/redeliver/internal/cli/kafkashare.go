@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/shell"
 	"github.com/redeliver/redeliver/internal/wirename"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // openKafkaShare opens a cluster for share groups. Their DLQs and pauses are as with openKafka. Their consumers read no
@@ -40,7 +41,7 @@ func openKafkaShare(ctx context.Context, u brokerurl.URL, s setup) (*broker, err
 	}
 	b := kafkaBroker(c, u, s.policy.Order)
 	b.plan = func(ctx context.Context, topic string) (p *planned, err error) {
-		err = withShareClient(ctx, u, s, func(share *kafkashare.Client) error {
+		err = withShareClient(ctx, u, s, func(share *mq.Client) error {
 			plan, err := share.Plan(ctx, topic)
 			if err != nil {
 				return err
@@ -54,14 +55,14 @@ func openKafkaShare(ctx context.Context, u brokerurl.URL, s setup) (*broker, err
 		return p, err
 	}
 	b.doctor = func(ctx context.Context, topic string, how doctor.Examination) (d *doctor.Diagnosis, err error) {
-		err = withShareClient(ctx, u, s, func(share *kafkashare.Client) error {
-			d, err = share.Doctor(ctx, topic, how)
+		err = withShareClient(ctx, u, s, func(share *mq.Client) error {
+			d, err = share.Operations().Doctor(ctx, topic, how)
 			return err
 		})
 		return d, err
 	}
 	b.waiting = func(ctx context.Context, s subject) (*waiting, error) {
-		w, err := retries.Waiting(ctx, kafka.WaitingConfig{Topic: s.topic, Group: s.group + wirename.ShareRetryGroup})
+		w, err := retries.Operations().Waiting(ctx, mq.WaitingConfig{Topic: s.topic, Group: s.group + wirename.ShareRetryGroup})
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +73,7 @@ func openKafkaShare(ctx context.Context, u brokerurl.URL, s setup) (*broker, err
 }
 
 // withShareClient calls do with a client of the group of s. Only plan and doctor have a group and need such a client.
-func withShareClient(ctx context.Context, u brokerurl.URL, s setup, do func(*kafkashare.Client) error) error {
+func withShareClient(ctx context.Context, u brokerurl.URL, s setup, do func(*mq.Client) error) error {
 	c, err := kafkashare.Open(ctx, kafkashare.Config{
 		Brokers: u.Hosts, Group: s.group, Policy: s.policy, Sink: discardEvents, Options: u.Franz("redeliver-command"),
 	})
@@ -84,28 +85,16 @@ func withShareClient(ctx context.Context, u brokerurl.URL, s setup, do func(*kaf
 
 // planOnKafkaShare returns a plan of a share group. operator is the plan of adapters/kafka for a group of this name: the
 // DLQ is the same, and so are the rights for it.
-func planOnKafkaShare(p *kafkashare.Plan, operator *kafka.Plan, hosts []string) *planned {
+func planOnKafkaShare(p, operator *mq.Plan, hosts []string) *planned {
 	var values []string
-	for _, name := range slices.Sorted(maps.Keys(p.GroupSettings)) {
-		values = append(values, name+"="+p.GroupSettings[name])
+	for _, name := range slices.Sorted(maps.Keys(p.Settings)) {
+		values = append(values, name+"="+p.Settings[name])
 	}
-	note := fmt.Sprintf("the share group has or gets these settings; with NoProvisioning set them first: kafka-configs.sh --alter --entity-type groups --entity-name %s --add-config %s",
-		shell.Quote(p.Group), strings.Join(values, ","))
-	p.Notes = append(p.Notes, note)
-	asKafka := kafka.Plan{
-		Origin: p.Origin, Group: p.Group, Delays: p.Delays, LongestWait: p.LongestWait, Notes: p.Notes, OperatorTopics: operator.OperatorTopics,
-		OperatorRights: append(operator.OperatorRights,
-			kafka.Right{Resource: "group", Name: p.Group, Operations: []string{"DescribeConfigs"}}, kafka.Right{Resource: "group", Name: p.RetryGroup, Operations: []string{"Describe"}}),
-	}
-	for _, t := range p.Topics {
-		asKafka.Topics = append(asKafka.Topics, kafka.PlannedTopic{
-			Name: t.Name, Kind: t.Kind, Level: t.Level, Partitions: t.Partitions, Replicas: t.Replicas, Settings: t.Settings, Exists: t.Exists,
-		})
-	}
-	for _, r := range p.Rights {
-		asKafka.Rights = append(asKafka.Rights, kafka.Right(r))
-	}
-	plan := planOnKafka(&asKafka, hosts, redeliver.OrderFirstAttempts)
-	plan.row.Broker, plan.text = string(brokerurl.KafkaShare), p.String()
-	return plan
+	p.Notes = append(p.Notes, fmt.Sprintf("the share group has or gets these settings; with NoProvisioning set them first: kafka-configs.sh --alter --entity-type groups --entity-name %s --add-config %s",
+		shell.Quote(p.Group), strings.Join(values, ",")))
+	p.OperatorPlaces = operator.OperatorPlaces
+	p.OperatorRights = append(operator.OperatorRights,
+		mq.Right{Resource: "group", Name: p.Group, Operations: []string{"DescribeConfigs"}},
+		mq.Right{Resource: "group", Name: p.Group + wirename.ShareRetryGroup, Operations: []string{"Describe"}})
+	return newPlanned(brokerurl.KafkaShare, p, kafkaFormatters(p, hosts, redeliver.OrderFirstAttempts))
 }

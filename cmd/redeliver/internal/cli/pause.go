@@ -2,24 +2,22 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // pauser pauses the subscriptions of a client's group.
 type pauser interface {
 	Pause(ctx context.Context, topic, reason string) error
+	PauseNew(ctx context.Context, topic, reason string) error
 	Resume(ctx context.Context, topic string) error
 	Paused(ctx context.Context, topic string) (*redeliver.PauseMark, error)
-}
-
-// newOnlyPauser is a pauser that can pause only new messages.
-type newOnlyPauser interface {
-	PauseNew(ctx context.Context, topic, reason string) error
 }
 
 // queuePauser pauses the readers of a queue. It implements console.Pauser.
@@ -67,11 +65,11 @@ and metrics show it.`,
 				if !newOnly {
 					return p.Pause(ctx, topic, reason)
 				}
-				n, ok := p.(newOnlyPauser)
-				if !ok {
+				err := p.PauseNew(ctx, topic, reason)
+				if errors.Is(err, mq.ErrUnsupported) {
 					return usagef("SQS cannot pause new messages only, because retries wait in the same queue: omit --new-only")
 				}
-				return n.PauseNew(ctx, topic, reason)
+				return err
 			})
 		},
 	}

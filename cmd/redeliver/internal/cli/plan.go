@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/brokerurl"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // planned is a plan in all formats.
@@ -51,12 +53,23 @@ type delayRow struct {
 	Mechanism string   `json:"mechanism"`
 }
 
-func (p *planRow) add(retry int, after, jitter time.Duration, hops []time.Duration, mechanism string) {
-	d := delayRow{Retry: retry, After: after.String(), Jitter: jitter.String(), Hops: []string{}, Mechanism: mechanism}
-	for _, h := range hops {
-		d.Hops = append(d.Hops, delayqueue.LevelName(h))
+// newPlanned returns a plan in all formats.
+func newPlanned(kind brokerurl.Broker, p *mq.Plan, formatters map[string]planFormatter) *planned {
+	row := planRow{Broker: string(kind), Origin: p.Origin, Group: p.Group, LongestWait: p.LongestWait.String(), Notes: p.Notes, NotChecked: p.NotChecked}
+	for _, t := range p.Places {
+		row.Places = append(row.Places, placeRow{
+			Name: t.Name, Kind: t.Kind, Level: levelText(t.Level), Partitions: t.Partitions, Replicas: t.Replicas, Settings: t.Settings,
+			Exists: t.Exists, Later: t.OnDemand, Old: t.Old, Messages: countOrNil(t.Messages),
+		})
 	}
-	p.Delays = append(p.Delays, d)
+	for _, d := range p.Delays {
+		delay := delayRow{Retry: d.Retry, After: d.Delay.String(), Jitter: d.Jitter.String(), Hops: []string{}, Mechanism: d.Mechanism}
+		for _, h := range d.Hops {
+			delay.Hops = append(delay.Hops, delayqueue.LevelName(h))
+		}
+		row.Delays = append(row.Delays, delay)
+	}
+	return &planned{row, p.String(), formatters}
 }
 
 func levelText(d time.Duration) string {
@@ -64,14 +77,6 @@ func levelText(d time.Duration) string {
 		return ""
 	}
 	return delayqueue.LevelName(d)
-}
-
-func settings[V any](m map[string]V) map[string]any {
-	all := make(map[string]any, len(m))
-	for name, value := range m {
-		all[name] = value
-	}
-	return all
 }
 
 // countOrNil returns a number of messages, or nil for -1, which means unknown.

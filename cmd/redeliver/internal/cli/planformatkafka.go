@@ -7,11 +7,11 @@ import (
 	"strconv"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/kafka"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // kafkaFormatters returns the formatters for Kafka's own tools. order is that of the policy.
-func kafkaFormatters(p *kafka.Plan, hosts []string, order redeliver.Order) map[string]planFormatter {
+func kafkaFormatters(p *mq.Plan, hosts []string, order redeliver.Order) map[string]planFormatter {
 	return map[string]planFormatter{
 		formatKafkaTopics: func(*formatFlags) (string, []string, error) { return kafkaTopics(p, hosts), nil, nil },
 		formatKafkaACLs: func(m *formatFlags) (string, []string, error) {
@@ -24,9 +24,9 @@ func kafkaFormatters(p *kafka.Plan, hosts []string, order redeliver.Order) map[s
 }
 
 // kafkaTopics returns a script with one kafka-topics.sh per topic. It omits the levels of older policies.
-func kafkaTopics(p *kafka.Plan, hosts []string) string {
+func kafkaTopics(p *mq.Plan, hosts []string) string {
 	var lines [][]string
-	for _, t := range slices.Concat(p.Topics, p.OperatorTopics) {
+	for _, t := range slices.Concat(p.Places, p.OperatorPlaces) {
 		if t.Old {
 			continue
 		}
@@ -35,7 +35,7 @@ func kafkaTopics(p *kafka.Plan, hosts []string) string {
 			"--partitions", strconv.Itoa(int(t.Partitions)), "--replication-factor", strconv.Itoa(int(t.Replicas)),
 		}
 		for _, name := range slices.Sorted(maps.Keys(t.Settings)) {
-			line = append(line, "--config", name+"="+t.Settings[name])
+			line = append(line, "--config", name+"="+t.Setting(name))
 		}
 		lines = append(lines, line)
 	}
@@ -46,7 +46,7 @@ func kafkaTopics(p *kafka.Plan, hosts []string) string {
 }
 
 // kafkaACLs returns a script with one kafka-acls.sh per topic and for the group.
-func kafkaACLs(p *kafka.Plan, hosts []string, order redeliver.Order, m *formatFlags) string {
+func kafkaACLs(p *mq.Plan, hosts []string, order redeliver.Order, m *formatFlags) string {
 	rights, what := p.Rights, fmt.Sprintf("The rights that %s needs to consume %s as group %s, with retries and a DLQ.", m.principal, p.Origin, p.Group)
 	if m.role == forOperator {
 		rights, what = p.OperatorRights, fmt.Sprintf("The rights that %s needs to work on the DLQ of %s and group %s with redeliver dlq and redeliver doctor.", m.principal, p.Origin, p.Group)

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // definitions is a file for rabbitmqctl import_definitions and the management plugin.
@@ -34,7 +34,7 @@ type definedPermission struct {
 
 // planForAdministrator returns a plan for an administrator, who creates the queues without redeliver. It ignores errors
 // about missing queues and missing rights of the user.
-func planForAdministrator(p *amqp.Plan, err error) (*amqp.Plan, error) {
+func planForAdministrator(p *mq.Plan, err error) (*mq.Plan, error) {
 	refused, ok := errors.AsType[*redeliver.ConfigError](err)
 	if !ok || p == nil {
 		return p, err
@@ -49,20 +49,23 @@ func planForAdministrator(p *amqp.Plan, err error) (*amqp.Plan, error) {
 }
 
 // rabbitMQFormatters returns the formatters for RabbitMQ's own tools.
-func rabbitMQFormatters(p *amqp.Plan, vhost string) map[string]planFormatter {
+func rabbitMQFormatters(p *mq.Plan, vhost string) map[string]planFormatter {
 	return map[string]planFormatter{formatRabbitMQ: func(m *formatFlags) (string, []string, error) {
 		d := definitions{Queues: []definedQueue{}}
-		add := func(q amqp.PlannedQueue) {
-			d.Queues = append(d.Queues, definedQueue{Name: q.Name, VHost: vhost, Durable: true, Arguments: q.Arguments})
+		add := func(q mq.Place) {
+			d.Queues = append(d.Queues, definedQueue{Name: q.Name, VHost: vhost, Durable: true, Arguments: q.Settings})
 		}
-		for _, q := range p.Queues {
+		for _, q := range p.Places {
 			if q.Old || q.Kind == "queue" && q.Exists { // of an older policy, or the service's own queue
 				continue
 			}
 			add(q)
 		}
-		add(p.State)
-		notes := []string{p.State.Name + " is for work on the DLQ"}
+		var notes []string
+		for _, q := range p.OperatorPlaces {
+			add(q)
+			notes = append(notes, q.Name+" is for work on the DLQ")
+		}
 		if m.principal == "" {
 			notes = append(notes, "no permissions are written: name the user with --principal USER")
 		} else {
@@ -70,7 +73,7 @@ func rabbitMQFormatters(p *amqp.Plan, vhost string) map[string]planFormatter {
 			if m.role == forOperator {
 				rights = p.OperatorRights
 			}
-			d.Permissions = []definedPermission{{m.principal, vhost, pattern(rights.Configure), pattern(rights.Write), pattern(rights.Read)}}
+			d.Permissions = []definedPermission{{m.principal, vhost, pattern(mq.Allowing(rights, "configure")), pattern(mq.Allowing(rights, "write")), pattern(mq.Allowing(rights, "read"))}}
 			notes = append(notes, fmt.Sprintf("user %s and virtual host %s must exist, and the file replaces all permissions of the user there", m.principal, vhost))
 		}
 		text, err := jsonFile(d)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redeliver/redeliver/adapters/sqs"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // template is a CloudFormation template.
@@ -33,7 +33,7 @@ var (
 )
 
 // sqsFormatters returns the formatters for AWS.
-func sqsFormatters(p *sqs.Plan, region string) map[string]planFormatter {
+func sqsFormatters(p *mq.Plan, region string) map[string]planFormatter {
 	return map[string]planFormatter{
 		formatCloudFormation: func(*formatFlags) (string, []string, error) { return cloudFormation(p) },
 		formatIAM:            func(m *formatFlags) (string, []string, error) { return iamPolicy(p, region, m) },
@@ -45,20 +45,20 @@ var resourceNames = map[string]string{"queue": "Queue", "suspects": "Suspects", 
 
 // cloudFormation returns a template of the queues that do not exist yet, because a stack cannot contain existing ones.
 // It returns no text if all exist, because CloudFormation refuses a template without resources.
-func cloudFormation(p *sqs.Plan) (text string, notes []string, err error) {
-	t := template{Version: "2010-09-09", Description: "The queues of redeliver for " + p.Queue, Resources: map[string]resource{}}
+func cloudFormation(p *mq.Plan) (text string, notes []string, err error) {
+	t := template{Version: "2010-09-09", Description: "The queues of redeliver for " + p.Origin, Resources: map[string]resource{}}
 	dlq := 0 // index of the DLQ in the plan
-	for i, q := range p.Queues {
+	for i, q := range p.Places {
 		if q.Kind == "dlq" {
 			dlq = i
 		}
 	}
-	for _, q := range append(slices.Clip(p.Queues), p.State) {
+	for _, q := range slices.Concat(p.Places, p.OperatorPlaces) {
 		if q.Exists {
 			notes = append(notes, q.Name+" exists already, so it is not in the template")
 			continue
 		}
-		properties, err := propertiesOf(q, p.Queues[dlq])
+		properties, err := propertiesOf(q, p.Places[dlq])
 		if err != nil {
 			return "", nil, err
 		}
@@ -67,14 +67,18 @@ func cloudFormation(p *sqs.Plan) (text string, notes []string, err error) {
 	if len(t.Resources) == 0 {
 		return "", append(notes, "all queues exist, so there is no template"), nil
 	}
+	for _, q := range p.OperatorPlaces {
+		notes = append(notes, q.Name+" is for work on the DLQ")
+	}
 	text, err = jsonFile(t)
-	return text, append(notes, p.State.Name+" is for work on the DLQ"), err
+	return text, notes, err
 }
 
 // propertiesOf returns the attributes of a queue as properties of a template.
-func propertiesOf(q, dlq sqs.PlannedQueue) (map[string]any, error) {
+func propertiesOf(q, dlq mq.Place) (map[string]any, error) {
 	properties := map[string]any{"QueueName": q.Name}
-	for name, value := range q.Attributes {
+	for name := range q.Settings {
+		value := q.Setting(name)
 		switch {
 		case slices.Contains(numberAttributes, name):
 			properties[name] = json.Number(value)
@@ -110,7 +114,7 @@ type policyStatement struct {
 }
 
 // iamPolicy returns a policy with the fewest rights on each queue.
-func iamPolicy(p *sqs.Plan, region string, m *formatFlags) (text string, notes []string, err error) {
+func iamPolicy(p *mq.Plan, region string, m *formatFlags) (text string, notes []string, err error) {
 	rights := p.Rights
 	if m.role == forOperator {
 		rights = p.OperatorRights
@@ -124,15 +128,15 @@ func iamPolicy(p *sqs.Plan, region string, m *formatFlags) (text string, notes [
 	for _, r := range rights {
 		arn := r.ARN
 		if arn == "" {
-			if arn, err = arnOf(r.Queue, beside, region, m.account); err != nil {
+			if arn, err = arnOf(r.Name, beside, region, m.account); err != nil {
 				return "", nil, err
 			}
 		}
-		doc.Statement = append(doc.Statement, policyStatement{Sid: sidOf(p, r.Queue), Effect: "Allow", Action: r.Actions, Resource: arn})
+		doc.Statement = append(doc.Statement, policyStatement{Sid: sidOf(p, r.Name), Effect: "Allow", Action: r.Operations, Resource: arn})
 	}
 	keys := make(map[string]bool)
-	for _, q := range p.Queues {
-		if key := q.Attributes["KmsMasterKeyId"]; key != "" && key != "alias/aws/sqs" {
+	for _, q := range p.Places {
+		if key := q.Setting("KmsMasterKeyId"); key != "" && key != "alias/aws/sqs" {
 			keys[key] = true
 		}
 	}
@@ -143,8 +147,8 @@ func iamPolicy(p *sqs.Plan, region string, m *formatFlags) (text string, notes [
 	return text, notes, err
 }
 
-func sidOf(p *sqs.Plan, queue string) string {
-	for _, q := range append(slices.Clip(p.Queues), p.State) {
+func sidOf(p *mq.Plan, queue string) string {
+	for _, q := range slices.Concat(p.Places, p.OperatorPlaces) {
 		if q.Name == queue {
 			return resourceNames[q.Kind]
 		}

@@ -5,13 +5,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redeliver/redeliver/adapters/sqs"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // CloudFormation refuses a template without resources.
 func TestNoTemplateWhereAllQueuesAreThere(t *testing.T) {
 	t.Parallel()
-	p := &sqs.Plan{Queue: "orders", Queues: []sqs.PlannedQueue{{Name: "orders", Kind: "queue", Exists: true}}, State: sqs.PlannedQueue{Name: "orders-dlq-state.fifo", Kind: "state", Exists: true}}
+	p := &mq.Plan{
+		Origin: "orders", Places: []mq.Place{{Name: "orders", Kind: "queue", Exists: true}},
+		OperatorPlaces: []mq.Place{{Name: "orders-dlq-state.fifo", Kind: "state", Exists: true}},
+	}
 	made := func() (out, errs string) {
 		var o, e bytes.Buffer
 		a := &app{printer: printer{Streams: Streams{Out: &o, Err: &e}}}
@@ -23,7 +26,7 @@ func TestNoTemplateWhereAllQueuesAreThere(t *testing.T) {
 	if out, errs := made(); out != "" || !strings.Contains(errs, "orders exists already") || !strings.Contains(errs, "there is no template") {
 		t.Errorf("it prints %q and says %q", out, errs)
 	}
-	p.State.Exists = false
+	p.OperatorPlaces[0].Exists = false
 	if out, errs := made(); !strings.Contains(out, `"State"`) || strings.Contains(errs, "there is no template") {
 		t.Errorf("of one that is missing it prints %q and says %q", out, errs)
 	}

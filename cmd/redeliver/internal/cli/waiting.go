@@ -8,17 +8,17 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/console"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // waiting accesses the waiting messages of one topic and group.
 type waiting struct {
 	levels func(ctx context.Context) ([]deadletter.WaitingLevel, error)
 	// commands reads the messages and sends commands to the consumers. It is nil except on Kafka.
-	commands *kafka.Waiting
+	commands mq.Waiting
 	// release moves the waiting messages of the given levels, or of all levels if none are given, to the retry queue.
 	// It is nil except on RabbitMQ: on Kafka, consumers do it by command.
 	release func(ctx context.Context, levels []time.Duration) (int64, error)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/mq"
 )
 
 // levelRow is the number of messages that wait in one topic or queue.
@@ -130,7 +130,7 @@ func (p *printer) listLevels(ctx context.Context, b *broker, w *waiting, of subj
 	return errors.Join(err, p.noteCancels(ctx, w))
 }
 
-func (p *printer) listWaiting(ctx context.Context, w *kafka.Waiting, of subject, f deadletter.WaitingFilter, limit int) error {
+func (p *printer) listWaiting(ctx context.Context, w mq.Waiting, of subject, f deadletter.WaitingFilter, limit int) error {
 	out := p.list("LEVEL", "ID", "DUE", "ATTEMPTS", "KEY", "FINGERPRINT", "ERROR")
 	maxListed := 0
 	if limit > 0 {
