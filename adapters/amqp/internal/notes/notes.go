@@ -112,7 +112,9 @@ func (q *Queue) Open(ctx context.Context) error {
 		return err
 	}
 	if err := q.Sync(ctx); err != nil {
-		q.Record(link.MethodConsume, q.Name, err)
+		if !errors.Is(err, errLost) {
+			q.Record(link.MethodConsume, q.Name, err)
+		}
 		return err
 	}
 	q.mu.Lock()
