@@ -11,6 +11,10 @@ import (
 // the broker takes writes meanwhile, the copies would multiply from queue to queue, because each copy is refused an ack, too.
 // So after a refusal a source is cautious: it reads one message, and ends after its ack. If the broker has accepted that
 // one, the next source reads as usual. Otherwise it begins after a pause, which grows.
+//
+// Where there is an order, a cautious source reads as many messages as any other, and begins only the first. With its ack the
+// broker sends the next one. If the source had read only that one, it would come back behind those that other channels have
+// returned before.
 
 const (
 	// firstRefusalPause is the pause after the first cautious source.

@@ -8,6 +8,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 )
 
@@ -57,5 +58,23 @@ func TestPausesAfterRefusals(t *testing.T) {
 	}
 	if forever := (&queueConfig{refusals: 1 << 40}).refusalPause(); forever != maxRefusalPause {
 		t.Errorf("the longest pause is %v", forever)
+	}
+}
+
+// A cautious source of an ordered queue begins one message, and reads as many as any other: RabbitMQ returns what a channel leaves
+// unacked behind what came back before. With its ack a source that had read only one got the next one.
+func TestACautiousSourceKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	f := newOrderedQueue(t, Config{Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries}}, func([]string, redeliver.State) error { return nil })
+	_, in := f.source(true, "a1", "b1", "a2")
+	s := newSource(f.r, queueConfig{kind: layout.MainQueue, queue: "orders", prefetch: 50, refusals: 1}, f.server.Ch)
+	if s.intake.window != 50 {
+		t.Errorf("its window is %d", s.intake.window)
+	}
+	err := f.ended(f.run(t.Context(), s, in))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !errors.Is(err, errAccepted) || !slices.Equal(f.ran, []string{"a1"}) {
+		t.Errorf("it ran %q and ended with %v", f.ran, err)
 	}
 }

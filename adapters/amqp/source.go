@@ -110,7 +110,11 @@ func newSource(r *reader, cfg queueConfig, ch *amqp091.Channel) *source {
 		lost: make(chan struct{}), laneEnded: make(chan struct{}), lastArrival: time.Now(),
 	}
 	s.suspectCtx, s.cancelSuspects = context.WithCancel(r.values)
-	s.intake = newIntake(s, cfg.firstWindow(r.client.cfg.RetryBytes))
+	window := cfg.firstWindow(r.client.cfg.RetryBytes)
+	if s.ordered { // another window would change the order in which the messages come back
+		window = cfg.prefetch
+	}
+	s.intake = newIntake(s, window)
 	s.hold = hold{s: s, lastAgeCheck: time.Now()}
 	if cfg.kind == layout.SuspectQueue {
 		s.in = make(chan *delivery)
@@ -475,6 +479,8 @@ func (s *source) Accept(n int) {
 func (s *source) Begin(m *driver.Message[*delivery]) engine.Admission {
 	d := m.Record
 	switch {
+	case s.ordered && s.isCautious() && d.tag > 1: // it has only one turn, and ends after the ack of the first
+		return engine.NotYet
 	case m.Step != driver.StepHandle:
 		d.attempt++
 		return engine.Begins
