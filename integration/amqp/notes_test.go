@@ -88,7 +88,7 @@ func keepsAttempts(t *testing.T, r *brokers.Rabbit, order redeliver.Order) {
 		p.end(syscall.SIGTERM)
 	}
 	runs, attempts := make(map[string]int), make(map[string][]int)
-	for _, line := range strings.Split(strings.TrimSpace(l.journal(cfg)), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(l.journal(cfg)), "\n") {
 		var what, id string
 		var attempt, pid int
 		if _, err := fmt.Sscan(line, &what, &id, &attempt, &pid); err != nil {

@@ -93,7 +93,7 @@ func planOnKafkaShare(p, operator *mq.Plan, hosts []string) *planned {
 	p.Notes = append(p.Notes, fmt.Sprintf("the share group has or gets these settings; with NoProvisioning set them first: kafka-configs.sh --alter --entity-type groups --entity-name %s --add-config %s",
 		shell.Quote(p.Group), strings.Join(values, ",")))
 	p.OperatorPlaces = operator.OperatorPlaces
-	p.OperatorRights = append(operator.OperatorRights,
+	p.OperatorRights = append(slices.Clip(operator.OperatorRights),
 		mq.Right{Resource: "group", Name: p.Group, Operations: []string{"DescribeConfigs"}},
 		mq.Right{Resource: "group", Name: p.Group + wirename.ShareRetryGroup, Operations: []string{"Describe"}})
 	return newPlanned(brokerurl.KafkaShare, p, kafkaFormatters(p, hosts, redeliver.OrderFirstAttempts))
