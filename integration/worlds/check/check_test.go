@@ -145,6 +145,9 @@ func TestTheCheckerFinds(t *testing.T) {
 		b.begin(2, "good", 1).at(at, history.Line{Kind: history.Event, Process: "billing-0.1", Load: "billing", What: "Abandoned", Name: "name good"})
 		return b.end(30, "good", 1, plan.Hang).begin(40, "good", 1).end(40.1, "good", 1, plan.OK)
 	}
+	notBegun := func(b *builder) *builder {
+		return b.without(func(l history.Line) bool { return l.ID == "once" && l.Attempt == 1 })
+	}
 	late := func(b *builder) *builder {
 		b.without(func(l history.Line) bool { return l.ID == "once" && l.Attempt == 2 || l.ID == "bad" })
 		b.at(30, history.Line{Kind: history.Begin, Process: "billing-0.1", Load: "billing", ID: "once", Name: "name once", Attempt: 2, Sum: 7, Due: 1_000*second + 33*second/10})
@@ -330,6 +333,11 @@ func TestTheCheckerFinds(t *testing.T) {
 		"not if an earlier one failed whose place is not known": {func(b *builder) *builder {
 			inVain(b).at(1, history.Line{Kind: history.Write, ID: "once", Load: "orders", Sum: 7})
 			return b.begin(2.5, "once", 1).end(2.6, "once", 1, plan.Fail)
+		}, ""},
+		"an attempt after one that never began": {notBegun, "skipped once, again once"},
+		"not if the time of its batch was over": {func(b *builder) *builder {
+			b.world.Services[0].Way = plan.ConsumeBatch
+			return notBegun(b).at(2.3, history.Line{Kind: history.Event, Process: "billing-0.1", Load: "billing", What: "RetryScheduled", Name: "name once", Attempt: 1})
 		}, ""},
 		"also a success": {func(b *builder) *builder {
 			b.world.Bounds.ForgetsAttempts = true

@@ -136,6 +136,9 @@ func (c *checker) checkAttempt(m *message, r *run, failures map[int][]failure) {
 		return
 	}
 	before := failures[r.attempt-1]
+	if len(before) == 0 && c.timedOutInBatch(m, r.attempt-1) {
+		return
+	}
 	if len(before) == 0 {
 		c.violatef(history.Skipped, m.key.id, "attempt %d, and attempt %d has not failed: %s", r.attempt, r.attempt-1, c.describe(m))
 		return
@@ -155,6 +158,14 @@ func (c *checker) checkAttempt(m *message, r *run, failures map[int][]failure) {
 	}
 }
 
+// timedOutInBatch reports whether an attempt failed before the handler of a batch came to the message: others of its key had used up
+// the time.
+func (c *checker) timedOutInBatch(m *message, attempt int) bool {
+	return c.world.Services[m.key.service].Way == plan.ConsumeBatch && slices.ContainsFunc(c.events, func(e history.Line) bool {
+		return e.What == "RetryScheduled" && e.Name == m.name && e.Attempt == attempt && c.groups[e.Load] == m.key.service
+	})
+}
+
 // checkAgain checks that an attempt ran not more often than its copies, its unsettled runs and the faults explain. It
 // returns how many runs only faults explain.
 func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []failure) int {
@@ -164,6 +175,9 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 	}
 	if attempt > 1 {
 		explained = 0
+		if len(before) == 0 && c.timedOutInBatch(m, attempt-1) {
+			explained++
+		}
 		for _, f := range before {
 			explained++
 			if c.touched(m.key.service, f.name, f.at, f.at+int64(c.settle())) {
