@@ -186,10 +186,17 @@ func (c *Committer) commit(all []*snapshot) (again bool) {
 		if !slices.Contains(errs, nil) { // The request failed. A later one must not succeed before it.
 			errs = append(errs, slices.Repeat([]error{errNotSent}, len(all)-len(errs))...)
 		}
+		longest := 0 // of the refused texts: a broker may refuse the whole request for one of them
+		for i, err := range errs {
+			if errors.Is(err, sarama.ErrOffsetMetadataTooLarge) {
+				longest = max(longest, len(all[i].metadata.Text))
+			}
+		}
 		for i, err := range errs {
 			if err == nil {
 				c.Limit.accept(len(all[i].metadata.Text))
 			}
+			all[i].tooLong = len(all[i].metadata.Text) == longest
 			again = all[i].apply(err) || again
 		}
 		all = all[len(errs):]

@@ -314,6 +314,7 @@ type snapshot struct {
 	head     uint64 // version of the head
 	unlisted int64  // settled messages that the metadata do not list and that were not reported
 	last     bool
+	tooLong  bool // its metadata are the longest of those that a request was refused for
 }
 
 // takeSnapshot returns what to commit, or nil.
@@ -381,7 +382,9 @@ func (snap *snapshot) refusedLocked(err error) (again bool) {
 	p := snap.p
 	switch {
 	case errors.Is(err, sarama.ErrOffsetMetadataTooLarge) && snap.metadata.Text != "":
-		p.committer.Limit.refuse(len(snap.metadata.Text))
+		if snap.tooLong {
+			p.committer.Limit.refuse(len(snap.metadata.Text))
+		}
 		return true // with less
 	case cluster.IsDenied(err): // nothing begins meanwhile, see engine.Operations; the next interval tries again
 		p.stopWaitingLocked()
