@@ -51,6 +51,8 @@ type Broker interface {
 type BrokerOptions struct {
 	// Name begins the errors of the client, such as "kafka".
 	Name string
+	// Subscription describes the group and the broker in errors, such as "group billing on [localhost:9092]".
+	Subscription string
 	// DrainTimeout and SendTimeout are those of the adapter's Config. They bound Close.
 	DrainTimeout, SendTimeout time.Duration
 	// Unsupported says why an operation is not supported, by its name, such as "Pause".
@@ -130,7 +132,7 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 	pending := "the writer still waits for answers of the broker"
 	if n := open.Load(); n > 0 {
-		pending = fmt.Sprintf("%d of %d subscribers have not drained", n, len(subs))
+		pending = fmt.Sprintf("%d of %d subscribers have not drained, %s", n, len(subs), c.options.Subscription)
 	}
 	return fmt.Errorf("%s: closing: %w%s: %s; check whether the broker answers, and which handlers still run. Close continues in the background, and nothing is lost: unacked messages come back",
 		c.options.Name, ctx.Err(), limit, pending)

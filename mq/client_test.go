@@ -23,7 +23,7 @@ type fakeBroker struct {
 
 func (b *fakeBroker) Options() mq.BrokerOptions {
 	return mq.BrokerOptions{
-		Name: "fake", DrainTimeout: 10 * time.Second, SendTimeout: 5 * time.Second,
+		Name: "fake", Subscription: "group billing", DrainTimeout: 10 * time.Second, SendTimeout: 5 * time.Second,
 		Unsupported: map[string]string{"Pause": "it never stops"},
 	}
 }
@@ -69,7 +69,7 @@ func TestCloseIsBounded(t *testing.T) {
 				}
 				began := time.Now()
 				err := client.Close(ctx)
-				if took := time.Since(began); took != c.want || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 of 1 subscribers") {
+				if took := time.Since(began); took != c.want || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 of 1 subscribers have not drained, group billing") {
 					t.Errorf("it returns after %s, want %s: %v", took, c.want, err)
 				}
 				if !b.begun || !b.closing || b.closed {

@@ -142,7 +142,7 @@ func (b *Broker) newClient(cfg Config) (*Client, error) {
 // Options implements [mq.Broker].
 func (c *memberClient) Options() mq.BrokerOptions {
 	const test = "a test looks at the Subscription"
-	return mq.BrokerOptions{Name: "redelivertest", DrainTimeout: c.cfg.DrainTimeout, SendTimeout: c.cfg.SendTimeout, Unsupported: map[string]string{
+	return mq.BrokerOptions{Name: "redelivertest", Subscription: "group " + c.cfg.Group, DrainTimeout: c.cfg.DrainTimeout, SendTimeout: c.cfg.SendTimeout, Unsupported: map[string]string{
 		"DeadLetters": test, "DeadLetterQueues": test, "Doctor": test, "Waiting": test, "WaitingLevels": test, "Release": test,
 	}}
 }

@@ -126,7 +126,7 @@ func (c *client) Initialize(topic string) error {
 
 // Options implements [mq.Broker].
 func (c *client) Options() mq.BrokerOptions {
-	return mq.BrokerOptions{Name: "amqp", DrainTimeout: c.cfg.DrainTimeout, SendTimeout: c.cfg.SendTimeout, Unsupported: map[string]string{
+	return mq.BrokerOptions{Name: "amqp", Subscription: "RabbitMQ", DrainTimeout: c.cfg.DrainTimeout, SendTimeout: c.cfg.SendTimeout, Unsupported: map[string]string{
 		"Waiting": "RabbitMQ cannot show waiting messages without taking them: see WaitingLevels and Release",
 	}}
 }

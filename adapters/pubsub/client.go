@@ -90,7 +90,7 @@ func (c *client) readyLayout(topic string) (*layout, error) {
 
 // Options implements [mq.Broker].
 func (c *client) Options() mq.BrokerOptions {
-	return mq.BrokerOptions{Name: "pubsub", DrainTimeout: c.cfg.DrainTimeout, SendTimeout: c.cfg.SendTimeout, Unsupported: map[string]string{
+	return mq.BrokerOptions{Name: "pubsub", Subscription: "group " + c.cfg.Group, DrainTimeout: c.cfg.DrainTimeout, SendTimeout: c.cfg.SendTimeout, Unsupported: map[string]string{
 		"DeadLetters": onlyWatermill, "DeadLetterQueues": onlyWatermill, "Doctor": onlyWatermill, "Waiting": onlyWatermill, "WaitingLevels": onlyWatermill,
 		"Release": onlyWatermill, "Pause": onlyWatermill, "PauseNew": onlyWatermill, "Resume": onlyWatermill, "Paused": onlyWatermill,
 	}}

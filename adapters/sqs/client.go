@@ -180,7 +180,7 @@ func (c *client) sender(q *api.Queue, linger time.Duration) *api.Sender {
 
 // Options implements [mq.Broker].
 func (c *client) Options() mq.BrokerOptions {
-	return mq.BrokerOptions{Name: "sqs", DrainTimeout: c.cfg.DrainTimeout, SendTimeout: c.cfg.SendTimeout, Unsupported: map[string]string{
+	return mq.BrokerOptions{Name: "sqs", Subscription: "Amazon SQS", DrainTimeout: c.cfg.DrainTimeout, SendTimeout: c.cfg.SendTimeout, Unsupported: map[string]string{
 		"PauseNew": "SQS keeps retries in the queue itself, which a pause stops as a whole",
 		"Waiting":  "SQS does not show messages that are delayed or hidden",
 		"Release":  "SQS cannot make delayed or hidden messages visible",

@@ -65,7 +65,7 @@ func TestOlderQueuesAreAccepted(t *testing.T) {
 			for _, url := range []string{"", r.Management()} {
 				l := newFixture(t, r, func(l *fixture) { l.cfg.Policy.Order, l.cfg.ManagementURL = redeliver.OrderBlocking, url })
 				older := amqp091.Table{amqp091.QueueTypeArg: amqp091.QueueTypeQuorum, "x-delivery-limit": int32(1<<31 - 1)}
-				for _, suffix := range []string{".dlq", ".dlq.state", ".retry.place"} {
+				for _, suffix := range []string{".dlq", ".dlq.state"} {
 					l.declare(l.queue+suffix, older)
 				}
 				l.consume(func(*message.Message, run) error { return redeliver.Permanent(errHandler) })

@@ -14,7 +14,6 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/middleware"
-	"github.com/redeliver/redeliver/observe"
 )
 
 func main() {
@@ -27,7 +26,7 @@ func run(policy redeliver.Policy) (done []string) {
 	ctx, ended := context.Background(), make(chan string, 4)
 	cluster := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "orders"))
 	defer cluster.Close()
-	billing, err := kafka.Open(ctx, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: policy, Sink: observe.Sinks()})
+	billing, err := kafka.Open(ctx, kafka.Config{Brokers: cluster.ListenAddrs(), Group: "billing", Policy: policy, Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
 	check(err)
 	for _, order := range [][2]string{{"1", "Ann"}, {"2", "Ann"}, {"3", "Ann"}, {"4", "Bob"}} {
 		msg := message.NewMessage(order[0], nil)
