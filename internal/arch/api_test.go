@@ -19,7 +19,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write api/*.txt as the library is now")
+var update = flag.Bool("update", false, "write api/*.txt and the table of client.md as the library is now")
 
 // TestAPI makes each change of the exported names a visible diff: api/ has a file for each package that users can
 // import, with one line for each name.
