@@ -123,7 +123,7 @@ func (svc *service) resumeTask(ctx context.Context, who Actor, key, id string) e
 	}
 	rec := Record{Action: ActionResume, Task: id}
 	_, err := svc.startTask(ctx, who, key, rec, expect, func(ctx context.Context, q deadletter.Queue, report deadletter.Report) (deadletter.Task, error) {
-		return deadletter.Resume(ctx, q, id, historyName(who), report)
+		return deadletter.Resume(ctx, q, id, deadletter.ResumeOptions{Who: historyName(who), Report: report})
 	})
 	return err
 }
@@ -223,7 +223,7 @@ func (svc *service) controlTask(ctx context.Context, who Actor, key, id string, 
 	case ActionPause:
 		err = deadletter.Pause(ctx, q.q, id)
 	case ActionCancel:
-		err = deadletter.Cancel(ctx, q.q, id, historyName(who))
+		err = deadletter.Cancel(ctx, q.q, id, deadletter.CancelOptions{Who: historyName(who)})
 	default:
 		err = fmt.Errorf("%s is not an action on a task", a)
 	}

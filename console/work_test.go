@@ -166,7 +166,7 @@ func TestAConsoleThatEndsPausesItsTask(t *testing.T) {
 		if err != nil || len(tasks) != 1 || tasks[0].Status != deadletter.StatusPaused {
 			t.Fatalf("%+v: %v", tasks, err)
 		}
-		if _, err := deadletter.Resume(t.Context(), s.queue, tasks[0].ID, "bob", deadletter.Report{}); err != nil {
+		if _, err := deadletter.Resume(t.Context(), s.queue, tasks[0].ID, deadletter.ResumeOptions{Who: "bob"}); err != nil {
 			t.Fatal(err)
 		}
 		if n := len(s.orders.DeadLetters()); n != 0 {

@@ -72,7 +72,7 @@ func TestAnExportOfAMismatchIsImported(t *testing.T) {
 		if _, err := deadletter.Export(t.Context(), h, deadletter.Filter{}, &file); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := deadletter.Import(t.Context(), h, &file, "ann", "a test"); err != nil || len(h.messages) != 2 {
+		if _, err := deadletter.Import(t.Context(), h, &file, deadletter.ImportOptions{Who: "ann", Why: "a test"}); err != nil || len(h.messages) != 2 {
 			t.Errorf("%s: it cannot be imported: %v", name, err)
 			continue
 		}
@@ -97,7 +97,7 @@ func TestAnImportOfForgedHeadersIsNotTrusted(t *testing.T) {
 	if _, err := deadletter.Export(t.Context(), h, deadletter.Filter{}, &file); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := deadletter.Import(t.Context(), h, &file, "ann", "a test"); err != nil || len(h.messages) != 2 {
+	if _, err := deadletter.Import(t.Context(), h, &file, deadletter.ImportOptions{Who: "ann", Why: "a test"}); err != nil || len(h.messages) != 2 {
 		t.Fatal(err)
 	}
 	if back := h.messages[1]; back.Writer != deadletter.WriterRedeliver || back.State.Error != "fraud" || back.State.Replays != 0 || len(back.Headers) != 2 || len(back.Foreign) > 0 {

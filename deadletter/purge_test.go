@@ -57,7 +57,7 @@ func TestAPurgeNeverRemovesMoreThanWasExpected(t *testing.T) {
 	}
 	task, err := deadletter.Purge(t.Context(), h, p)
 	if err == nil && task.Status == deadletter.StatusPaused {
-		task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{})
+		task, err = deadletter.Resume(t.Context(), h, task.ID, deadletter.ResumeOptions{Who: "ben"})
 	}
 	if err != nil || task.Counts.Purged != 3 || len(h.messages) != 2 || h.messages[0].ID != "d" {
 		t.Errorf("%d were removed and %v are left: %v", task.Counts.Purged, h.ids(), err)

@@ -56,7 +56,7 @@ func TestAReleaseIsBounded(t *testing.T) {
 			return err
 		},
 		"resume": func(ctx context.Context, q Queue) error {
-			_, err := Resume(ctx, q, "t-2", "ann", Report{})
+			_, err := Resume(ctx, q, "t-2", ResumeOptions{Who: "ann"})
 			return err
 		},
 		"purge": func(ctx context.Context, q Queue) error {
@@ -68,10 +68,10 @@ func TestAReleaseIsBounded(t *testing.T) {
 			return err
 		},
 		"import": func(ctx context.Context, q Queue) error {
-			_, err := Import(ctx, q, strings.NewReader(""), "ann", "a test")
+			_, err := Import(ctx, q, strings.NewReader(""), ImportOptions{Who: "ann", Why: "a test"})
 			return err
 		},
-		"cancel": func(ctx context.Context, q Queue) error { return Cancel(ctx, q, "t-1", "ann") },
+		"cancel": func(ctx context.Context, q Queue) error { return Cancel(ctx, q, "t-1", CancelOptions{Who: "ann"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -71,7 +71,7 @@ func TestARemovalThatFailsIsCountedOnce(t *testing.T) {
 				if err == nil || task.Status != deadletter.StatusFailed {
 					t.Fatalf("the task ended as %s: %v", task.Status, err)
 				}
-				task, err = deadletter.Resume(t.Context(), q, task.ID, "ben", deadletter.Report{})
+				task, err = deadletter.Resume(t.Context(), q, task.ID, deadletter.ResumeOptions{Who: "ben"})
 				if err != nil || task.Counts.Replayed+task.Counts.Purged != 20 || len(task.Settling) > 0 {
 					t.Errorf("%s, recorded %v: it counts %+v of 20: %v", kind, records, task.Counts, err)
 				}

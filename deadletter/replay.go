@@ -102,15 +102,22 @@ func Replay(ctx context.Context, q Queue, r ReplayOptions) (Task, error) {
 	return (&runner{q: q, task: t, report: r.Report}).start(ctx)
 }
 
+// ResumeOptions configures [Resume]. The field Who is required.
+type ResumeOptions struct {
+	Who string
+	// Report gets the progress and the results.
+	Report Report
+}
+
 // Resume continues a replay or a purge that was paused, interrupted or stopped, or failed; see
 // [Task.Resumable]. It settles only messages that were in the DLQ when the task was created, and begins again with the
 // first step of the canary. It is refused while another runner has the DLQ, and if the DLQ was opened with another
 // ReplayTo or ReadBy than the task's.
-func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, error) {
-	if who == "" {
-		return Task{}, errors.New("resuming a task: who is required")
+func Resume(ctx context.Context, q Queue, id string, opt ResumeOptions) (Task, error) {
+	if opt.Who == "" {
+		return Task{}, errors.New("resuming a task: the field Who is required")
 	}
-	claim, err := q.Claim(ctx, Holder{Who: who, Task: id})
+	claim, err := q.Claim(ctx, Holder{Who: opt.Who, Task: id})
 	if err != nil {
 		return Task{}, err
 	}
@@ -133,7 +140,7 @@ func Resume(ctx context.Context, q Queue, id, who string, report Report) (Task, 
 		return t, errors.Join(err, finish(ctx, claim.Release))
 	}
 	t.Status, t.Note, t.Ended = StatusRunning, "", time.Time{}
-	return (&runner{q: q, claim: claim, task: t, report: report, newer: true}).run(ctx)
+	return (&runner{q: q, claim: claim, task: t, report: opt.Report, newer: true}).run(ctx)
 }
 
 // endPause removes the request for a pause. If there is a request to cancel, made while another task had the DLQ, it cancels the

@@ -94,7 +94,7 @@ func TestAResumedReplayCountsWhatStaysOnce(t *testing.T) {
 	if task.Status != deadletter.StatusPaused || task.Counts.Skipped != 1 {
 		t.Fatalf("the task is %s with %+v", task.Status, task.Counts)
 	}
-	task, err := deadletter.Resume(t.Context(), q, task.ID, "ben", deadletter.Report{})
+	task, err := deadletter.Resume(t.Context(), q, task.ID, deadletter.ResumeOptions{Who: "ben"})
 	if err != nil || task.Status != deadletter.StatusDone || task.Counts.Replayed != 4 || task.Counts.Skipped != 2 {
 		t.Errorf("the task is %s with %+v: %v", task.Status, task.Counts, err)
 	}

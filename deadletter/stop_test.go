@@ -34,7 +34,7 @@ func TestAStoppedReplayFinishesItsWindow(t *testing.T) {
 		if was := h.onlyTask(t); was.Status != deadletter.StatusPaused || was.Counts.Replayed != 10 || !was.Ended.IsZero() {
 			t.Errorf("recorded is %+v", was)
 		}
-		if task, err = deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{}); err != nil || len(h.sent) != 30 || len(h.messages) != 0 {
+		if task, err = deadletter.Resume(t.Context(), h, task.ID, deadletter.ResumeOptions{Who: "ben"}); err != nil || len(h.sent) != 30 || len(h.messages) != 0 {
 			t.Errorf("the next runner ended as %s; %d messages were sent and %d remain: %v", task.Status, len(h.sent), len(h.messages), err)
 		}
 	})
@@ -132,7 +132,7 @@ func TestAStoppedEditAndImportFinishTheirWrites(t *testing.T) {
 		file := exported(t, h, 600)
 		h.messages = nil
 		stopsInSend(h, stop)
-		task, err = deadletter.Import(ctx, h, bytes.NewReader(file), "ann", "a test")
+		task, err = deadletter.Import(ctx, h, bytes.NewReader(file), deadletter.ImportOptions{Who: "ann", Why: "a test"})
 		if !errors.Is(err, context.Canceled) || task.Status != deadletter.StatusFailed || task.Counts.Imported != deadletter.DefaultWindow || len(h.messages) != deadletter.DefaultWindow {
 			t.Errorf("the import ended as %s with %+v, and the DLQ has %d messages: %v", task.Status, task.Counts, len(h.messages), err)
 		}
@@ -148,7 +148,7 @@ func TestAScanThatCannotBeOpenedEndsTheTask(t *testing.T) {
 		t.Errorf("it ended as %s: %v", task.Status, err)
 	}
 	h.claimScanErr = nil
-	if task, err = deadletter.Resume(t.Context(), h, task.ID, "ann", deadletter.Report{}); err != nil || len(h.sent) != 1 || h.closed != 1 {
+	if task, err = deadletter.Resume(t.Context(), h, task.ID, deadletter.ResumeOptions{Who: "ann"}); err != nil || len(h.sent) != 1 || h.closed != 1 {
 		t.Errorf("it ended as %s, %v were sent and %d scans closed: %v", task.Status, h.sent, h.closed, err)
 	}
 }

@@ -185,13 +185,16 @@ func Pause(ctx context.Context, q Queue, id string) error {
 	return sendRequest(ctx, q, id, RequestPause)
 }
 
+// CancelOptions says who cancels a task.
+type CancelOptions struct{ Who string }
+
 // Cancel ends a task so that it cannot be resumed. It asks the runner of the task to stop; a task without a runner is
 // cancelled at once. Messages that the task has replayed stay replayed.
-func Cancel(ctx context.Context, q Queue, id, who string) error {
+func Cancel(ctx context.Context, q Queue, id string, opt CancelOptions) error {
 	if err := sendRequest(ctx, q, id, RequestCancel); err != nil {
 		return err
 	}
-	claim, err := q.Claim(ctx, Holder{Who: who, Task: id})
+	claim, err := q.Claim(ctx, Holder{Who: opt.Who, Task: id})
 	if errors.Is(err, ErrHeld) {
 		return nil // its runner finds the request or, if another task has the DLQ, Resume does
 	}
@@ -200,7 +203,7 @@ func Cancel(ctx context.Context, q Queue, id, who string) error {
 	}
 	t, err := Lookup(ctx, q, id)
 	if err == nil && t.Unfinished() {
-		t.end(StatusCancelled, "cancelled by "+who)
+		t.end(StatusCancelled, "cancelled by "+opt.Who)
 		err = claim.Save(ctx, t)
 	}
 	return errors.Join(err, finish(ctx, claim.Release))

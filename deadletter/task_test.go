@@ -35,7 +35,7 @@ func TestAFailedEditHasEnded(t *testing.T) {
 	if !errors.Is(err, deadletter.ErrNotFound) || task.Unfinished() || task.Ended.IsZero() {
 		t.Errorf("%+v: %v", task, err)
 	}
-	if _, err := deadletter.Resume(t.Context(), h, task.ID, "ben", deadletter.Report{}); err == nil || !strings.Contains(err.Error(), "edit that message again") {
+	if _, err := deadletter.Resume(t.Context(), h, task.ID, deadletter.ResumeOptions{Who: "ben"}); err == nil || !strings.Contains(err.Error(), "edit that message again") {
 		t.Errorf("resumed: %v", err)
 	}
 }
@@ -52,7 +52,7 @@ func slowImport(t *testing.T, do func(h *fakeDLQ, id string)) (h *fakeDLQ, task 
 			do(h, now.ID)
 		}
 	}
-	task, err = deadletter.Import(t.Context(), h, bytes.NewReader(file), "ann", "a test")
+	task, err = deadletter.Import(t.Context(), h, bytes.NewReader(file), deadletter.ImportOptions{Who: "ann", Why: "a test"})
 	return h, task, err
 }
 
@@ -61,7 +61,7 @@ func TestAnImportReportsProgressAndCanBeCancelled(t *testing.T) {
 		asked := false
 		h, task, err := slowImport(t, func(h *fakeDLQ, id string) {
 			asked = true
-			if err := deadletter.Cancel(t.Context(), h, id, "ben"); err != nil {
+			if err := deadletter.Cancel(t.Context(), h, id, deadletter.CancelOptions{Who: "ben"}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -100,7 +100,7 @@ func TestAMessageWithoutATimeIsReplayedByTheNextRunner(t *testing.T) {
 	h.addDeadLetter("again", made.Add(-time.Second)) // by a clock that is behind
 	h.messages[3].State.Replays, h.messages[3].State.LastFailed = 1, made.Add(time.Second)
 	h.tasks = []deadletter.Task{{ID: "t", Kind: deadletter.KindReplay, Status: deadletter.StatusPaused, Created: made, Window: 10, MaxReplays: 3}}
-	task, err := deadletter.Resume(t.Context(), h, "t", "ben", deadletter.Report{})
+	task, err := deadletter.Resume(t.Context(), h, "t", deadletter.ResumeOptions{Who: "ben"})
 	if err != nil || task.Status != deadletter.StatusDone || strings.Join(h.sent, " ") != "without before" {
 		t.Errorf("the replay ended as %s, and %v were sent: %v", task.Status, h.sent, err)
 	}
@@ -141,7 +141,7 @@ func TestATaskContinuesOnlyIfItsDLQIsOpenedTheSameWay(t *testing.T) {
 				h.tasks[0].ReplayTo, h.tasks[0].ReadBy = "", ""
 			}
 			h.info.ReplayTo, h.info.ReadBy = c.replayTo, c.readBy
-			task, err := deadletter.Resume(t.Context(), h, was.ID, "ben", deadletter.Report{})
+			task, err := deadletter.Resume(t.Context(), h, was.ID, deadletter.ResumeOptions{Who: "ben"})
 			if len(c.want) == 0 {
 				if err != nil || task.Status != deadletter.StatusDone {
 					t.Fatalf("it ended as %s: %v", task.Status, err)

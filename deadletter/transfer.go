@@ -59,19 +59,22 @@ func Export(ctx context.Context, q Queue, f Filter, w io.Writer) (n int64, err e
 	return n, errors.Join(err, failed, buffered.Flush())
 }
 
+// ImportOptions says who imports, and why. Both are required.
+type ImportOptions struct{ Who, Why string }
+
 // Import writes the output of Export into a DLQ of the same origin and group, and returns the task.
 // Task.Counts.Imported is the number of confirmed messages. A line that is no dead letter, or one of
 // another origin or group, ends the import: no later line is written. An import can be cancelled, but
 // not paused or resumed, because r is not kept: a second Import writes the earlier lines again, with the
 // same ids. Headers that other programs added are imported unchanged.
-func Import(ctx context.Context, q Queue, r io.Reader, who, why string) (Task, error) {
+func Import(ctx context.Context, q Queue, r io.Reader, opt ImportOptions) (Task, error) {
 	var ps check.Problems
-	checkWhoWhy(&ps, who, why)
+	checkWhoWhy(&ps, opt.Who, opt.Why)
 	if err := ps.Err(); err != nil {
 		return Task{}, err
 	}
-	t := newTask(q, KindImport, who, why)
-	claim, err := q.Claim(ctx, Holder{Who: who, Task: t.ID})
+	t := newTask(q, KindImport, opt.Who, opt.Why)
+	claim, err := q.Claim(ctx, Holder{Who: opt.Who, Task: t.ID})
 	if err != nil {
 		return Task{}, err
 	}

@@ -71,13 +71,13 @@ func TestAReplayKeepsItsRateAndMayBeCancelled(t *testing.T) {
 		if task, err = deadletter.Replay(t.Context(), q, r); err != nil || task.Status != deadletter.StatusPaused || len(orders.DeadLetters()) != 32-int(task.Counts.Replayed) {
 			t.Fatalf("%s after %d: %v", task.Status, task.Counts.Replayed, err)
 		}
-		if err := deadletter.Cancel(t.Context(), q, task.ID, "ann"); err != nil {
+		if err := deadletter.Cancel(t.Context(), q, task.ID, deadletter.CancelOptions{Who: "ann"}); err != nil {
 			t.Fatal(err)
 		}
 		if now, err := deadletter.Lookup(t.Context(), q, task.ID); err != nil || now.Status != deadletter.StatusCancelled || now.Ended.IsZero() {
 			t.Errorf("the task is %s: %v", now.Status, err)
 		}
-		if _, err := deadletter.Resume(t.Context(), q, task.ID, "ann", deadletter.Report{}); err == nil {
+		if _, err := deadletter.Resume(t.Context(), q, task.ID, deadletter.ResumeOptions{Who: "ann"}); err == nil {
 			t.Error("a cancelled task was resumed")
 		}
 		if _, _, err := q.Holder(t.Context()); err != nil {

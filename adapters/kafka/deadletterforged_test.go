@@ -60,7 +60,7 @@ func TestOnKafkaForgedHeadersInAForeignDLQAreNotTrusted(t *testing.T) {
 	}
 	// redeliver's state would not be believed there, so an import that needs it is refused.
 	own := strings.NewReader(`{"dlq":"d","origin":"` + m.topic + `","group":"` + m.group + `","id":"o-1","key":null,"body":"eA==","headers":[],"filler":"redeliver","state":[{"name":"redeliver-attempt","value":"4"}]}`)
-	task, err := deadletter.Import(t.Context(), q, own, "ann", "test")
+	task, err := deadletter.Import(t.Context(), q, own, deadletter.ImportOptions{Who: "ann", Why: "test"})
 	if err == nil || !strings.Contains(err.Error(), m.ours("dlq")) || task.Counts.Imported != 0 {
 		t.Errorf("a dead letter of redeliver's was imported: %+v, %v", task.Counts, err)
 	}

@@ -62,7 +62,7 @@ func TestOnKafkaAReplayKilledAtRandomLosesNothing(t *testing.T) {
 		if task == "" {
 			got, err = deadletter.Replay(ctx, q, deadletter.ReplayOptions{Who: "ann", Why: "test", Window: window, Report: deadletter.Report{Progress: progress}})
 		} else {
-			got, err = deadletter.Resume(ctx, q, task, "ann", deadletter.Report{Progress: progress})
+			got, err = deadletter.Resume(ctx, q, task, deadletter.ResumeOptions{Who: "ann", Report: deadletter.Report{Progress: progress}})
 		}
 		cancel()
 		if got.ID != "" {

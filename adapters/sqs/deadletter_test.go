@@ -195,7 +195,7 @@ func TestImportKeepsMessagesWithOneID(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n := range 2 { // the second import adds them again
-			if task, err := deadletter.Import(t.Context(), q, bytes.NewReader(exported.Bytes()), "ann@ops", "test"); err != nil || task.Counts.Imported != 2 {
+			if task, err := deadletter.Import(t.Context(), q, bytes.NewReader(exported.Bytes()), deadletter.ImportOptions{Who: "ann@ops", Why: "test"}); err != nil || task.Counts.Imported != 2 {
 				t.Fatalf("imported %d: %v", task.Counts.Imported, err)
 			}
 			if got := len(f.Messages("orders-dlq.fifo")); got != 2*(n+1) {

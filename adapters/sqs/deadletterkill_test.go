@@ -100,7 +100,7 @@ func continueElsewhere(t *testing.T, q deadletter.Queue) {
 		if len(history) == 0 {
 			task, err = deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ben", Why: "test"})
 		} else {
-			task, err = deadletter.Resume(t.Context(), q, history[0].ID, "ben", deadletter.Report{})
+			task, err = deadletter.Resume(t.Context(), q, history[0].ID, deadletter.ResumeOptions{Who: "ben"})
 		}
 		if errors.Is(err, deadletter.ErrHeld) {
 			_ = wait.For(t.Context(), defaultLease)

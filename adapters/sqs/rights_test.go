@@ -78,7 +78,7 @@ func TestPlanNamesEachOperationOfAnOperator(t *testing.T) {
 						if _, err := deadletter.Export(ctx, q, deadletter.Filter{}, &exported); err != nil {
 							return err
 						}
-						_, err := deadletter.Import(ctx, q, strings.NewReader(exported.String()), "ann", "test")
+						_, err := deadletter.Import(ctx, q, strings.NewReader(exported.String()), deadletter.ImportOptions{Who: "ann", Why: "test"})
 						return err
 					},
 					func() error {

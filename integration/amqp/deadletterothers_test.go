@@ -160,7 +160,7 @@ func TestADLQThatRabbitMQFilledTrustsNoForgedHeaders(t *testing.T) {
 		}
 	}
 	own := strings.NewReader(fmt.Sprintf(`{"origin":%q,"group":%[1]q,"id":"o-1","body":"eA==","headers":[],"filler":"redeliver","state":[{"name":"redeliver-attempt","value":"4"}]}`, d.queue))
-	if task, err := deadletter.Import(t.Context(), q, own, "ann", "test"); err == nil || !strings.Contains(err.Error(), d.queue+".dlq") || task.Counts.Imported != 0 {
+	if task, err := deadletter.Import(t.Context(), q, own, deadletter.ImportOptions{Who: "ann", Why: "test"}); err == nil || !strings.Contains(err.Error(), d.queue+".dlq") || task.Counts.Imported != 0 {
 		t.Errorf("a dead letter of redeliver's was imported: %+v, %v", task.Counts, err)
 	}
 }

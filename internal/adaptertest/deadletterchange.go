@@ -78,7 +78,7 @@ func exported(d *dlqFixture) {
 	if _, err := deadletter.Purge(ctx, q, deadletter.PurgeOptions{Who: "ann@ops", Why: "moved", Everything: true}); err != nil {
 		d.Fatal(err)
 	}
-	t, err := deadletter.Import(ctx, q, &file, "ann@ops", "moved back")
+	t, err := deadletter.Import(ctx, q, &file, deadletter.ImportOptions{Who: "ann@ops", Why: "moved back"})
 	if err != nil || t.Counts.Imported != 2 {
 		d.Fatalf("imported %d: %v", t.Counts.Imported, err)
 	}

@@ -116,7 +116,7 @@ func (d *dlqFixture) takenOver(ctx context.Context, q deadletter.Queue, id strin
 	case all[at].Status == deadletter.StatusDone: // the runner died when everything was done
 		return all[at], nil
 	default:
-		return deadletter.Resume(ctx, q, id, "ben@ops", deadletter.Report{})
+		return deadletter.Resume(ctx, q, id, deadletter.ResumeOptions{Who: "ben@ops"})
 	}
 }
 

@@ -252,7 +252,7 @@ func cancelledReplay(d *dlqFixture) {
 // resumed lets another runner finish the replay of ids, of which up to maxTwice are sent twice.
 func (d *dlqFixture) resumed(q deadletter.Queue, id string, maxTwice int, ids ...string) {
 	d.Helper()
-	t, err := deadletter.Resume(d.withTimeout(), q, id, "ben@ops", deadletter.Report{})
+	t, err := deadletter.Resume(d.withTimeout(), q, id, deadletter.ResumeOptions{Who: "ben@ops"})
 	if err != nil || t.Status != deadletter.StatusDone || t.Counts.Replayed != int64(len(ids)) {
 		d.Fatalf("the resumed replay ended as %s (%s) with %+v: %v", t.Status, t.Note, t.Counts, err)
 	}

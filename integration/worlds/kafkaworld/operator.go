@@ -61,7 +61,7 @@ func (d *Driver) workOnDLQ(o plan.Word, group string) (err error) {
 	})
 	if o.Count == 2 && task.Resumable() {
 		task, err = d.withDLQ(ctx, o.Topic, group, func(ctx context.Context, q deadletter.Queue) (deadletter.Task, error) {
-			return deadletter.Resume(ctx, q, task.ID, "world", deadletter.Report{})
+			return deadletter.Resume(ctx, q, task.ID, deadletter.ResumeOptions{Who: "world"})
 		})
 	}
 	if err == nil && task.Status != deadletter.StatusDone {

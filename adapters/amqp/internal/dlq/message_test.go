@@ -66,7 +66,7 @@ func TestReplayRestoresTheMessage(t *testing.T) {
 	if _, err := deadletter.Export(t.Context(), fake, deadletter.Filter{}, &file); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := deadletter.Import(t.Context(), fake, &file, "ann", "test"); err != nil {
+	if _, err := deadletter.Import(t.Context(), fake, &file, deadletter.ImportOptions{Who: "ann", Why: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	if fake.added == nil {

@@ -78,7 +78,7 @@ begins with its first step again.`,
 					}
 				}
 				return a.runTask(ctx, q, results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
-					return deadletter.Resume(ctx, q, id, sign.who, report)
+					return deadletter.Resume(ctx, q, id, deadletter.ResumeOptions{Who: sign.who, Report: report})
 				})
 			})
 		},
@@ -99,7 +99,9 @@ func pauseCommand(a *app) *cobra.Command {
 }
 
 func cancelCommand(a *app) *cobra.Command {
-	return requestCommand(a, "cancel", "End a task for good; its earlier effects stay", deadletter.Cancel)
+	return requestCommand(a, "cancel", "End a task for good; its earlier effects stay", func(ctx context.Context, q deadletter.Queue, id, who string) error {
+		return deadletter.Cancel(ctx, q, id, deadletter.CancelOptions{Who: who})
+	})
 }
 
 // requestCommand returns a verb that asks a task on any machine to pause or to end.

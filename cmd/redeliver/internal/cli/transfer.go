@@ -98,7 +98,7 @@ messages twice.`,
 						return err
 					}
 				}
-				t, err := deadletter.Import(ctx, q, in, sign.who, sign.note)
+				t, err := deadletter.Import(ctx, q, in, deadletter.ImportOptions{Who: sign.who, Why: sign.note})
 				if t.ID == "" {
 					return err
 				}
@@ -126,7 +126,7 @@ type importRow struct {
 
 // dryImport reads a whole import into a DLQ that ignores writes.
 func (p *printer) dryImport(ctx context.Context, q deadletter.Queue, in io.Reader) error {
-	t, err := deadletter.Import(ctx, dryRunQueue{q}, in, "nobody", "dry run")
+	t, err := deadletter.Import(ctx, dryRunQueue{q}, in, deadletter.ImportOptions{Who: "nobody", Why: "dry run"})
 	if err != nil {
 		return fmt.Errorf("after %d messages that would be written: %w", t.Counts.Imported, err)
 	}
