@@ -136,8 +136,8 @@ func confirmAcks(ch *amqp091.Channel, queue string) (head *amqp091.Delivery, err
 	if err != nil {
 		return nil, err
 	}
-	if err := ch.Cancel(tag, false); err != nil {
-		return nil, err // the consumer ends with the channel
+	if err := link.StopConsumer(ch, tag); err != nil {
+		return nil, err
 	}
 	for d := range in { // until the consumer has ended
 		head = &d

@@ -87,7 +87,7 @@ func (i *intake) cancel(in <-chan amqp091.Delivery, n int, room *slab) (err erro
 	if in == nil {
 		return nil
 	}
-	i.call(func() { err = i.s.ch.Cancel(link.ConsumerTagOf(n), false) })
+	i.call(func() { err = link.StopConsumer(i.s.ch, link.ConsumerTagOf(n)) })
 	for d := range in {
 		i.pass(room.delivery(&d))
 	}

@@ -28,6 +28,7 @@ type Server struct {
 	// Denies reports whether the user may not declare, look for or get from a queue now. It may be nil.
 	Denies func(queue string) bool
 	Mute   atomic.Bool // Consume and Cancel get no answer
+	Twice  atomic.Bool // Cancel gets two answers
 	Read   chan string // queues that got a consumer
 	Remote net.Conn
 	// Stale is how many logins, from the first, have expired: the broker denies what their connections ask for. Logins
@@ -170,6 +171,9 @@ func (w *Server) serve(conn net.Conn) {
 				}
 				tag, _ := shortString(payload[4:])
 				send(binary.BigEndian.Uint16(head[1:]), 60, 31, tag...)
+				if w.Twice.Load() {
+					send(channel, 60, 31, tag...)
+				}
 			case [2]byte{60, 20}:
 				if w.Mute.Load() {
 					continue

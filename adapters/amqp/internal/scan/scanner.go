@@ -182,7 +182,7 @@ func (h *Scanner) stopConsumer() error {
 	if h.in == nil {
 		return nil
 	}
-	if err := h.lastChannel().ch.Cancel(link.ConsumerTagOf(h.consumers), false); err != nil {
+	if err := link.StopConsumer(h.lastChannel().ch, link.ConsumerTagOf(h.consumers)); err != nil {
 		return h.readError(err)
 	}
 	for d := range h.in {
