@@ -81,7 +81,7 @@ type Config struct {
 	// Prefetch is how many unacked first deliveries the broker sends to one Subscribe. The default,
 	// and the minimum, is MaxInFlight. The maximum is twice MaxInFlight, because RabbitMQ also
 	// counts deliveries of messages that did not run: see Crashes in docs/reference/rabbitmq.md.
-	// If only some queues have an Order of OrderThroughRetries or OrderBlocking, the others use at most twice
+	// If only some queues have OrderThroughRetries or OrderBlocking, the others use at most twice
 	// MaxInFlight.
 	//
 	// If the Order is OrderThroughRetries or OrderBlocking, the maximum is 65,535. The default is 1,000 with OrderThroughRetries,

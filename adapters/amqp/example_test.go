@@ -60,7 +60,7 @@ func ExampleOpen_plan() { //nolint:testableexamples // it needs a broker
 	fmt.Println(plan)
 }
 
-// With the order OrderThroughRetries a header can be the key.
+// With OrderThroughRetries a header can be the key.
 func ExampleKeyHeader() {
 	key := amqp.KeyHeader("customer")
 	fmt.Println(key(amqp091.Delivery{Headers: amqp091.Table{"customer": "c-17"}}))

@@ -37,7 +37,7 @@ func (w *waiting) SendCommand(ctx context.Context, asked deadletter.Command) (de
 	return cmd, w.control.Send(ctx, &cmd)
 }
 
-// checkRelease refuses a release of levels that do not exist, or of a group whose members announce the order OrderThroughRetries.
+// checkRelease refuses a release of levels that do not exist, or of a group whose members announce OrderThroughRetries.
 func (w *waiting) checkRelease(cmd *deadletter.Command) error {
 	var levels []string
 	for i := range w.levels {

@@ -157,7 +157,7 @@ func TestOnKafkaTheFirstCommandReachesRunningMembers(t *testing.T) {
 	ev.awaitEnds(t, "order-0001")
 }
 
-// With the order OrderThroughRetries a release is refused, and members ignore one that another program has written. A cancelled
+// With OrderThroughRetries a release is refused, and members ignore one that another program has written. A cancelled
 // message goes to the DLQ when it is due, and the messages behind it run.
 func TestOnKafkaPerKeyRefusesReleaseAndAppliesCancel(t *testing.T) {
 	t.Parallel()

@@ -155,7 +155,7 @@ func (c Config) producerConfig() *sarama.Config {
 	return cfg
 }
 
-// perKey reports whether a policy of the group has the order OrderThroughRetries. All members of a group must use one strategy.
+// perKey reports whether a policy of the group has OrderThroughRetries. All members of a group must use one strategy.
 func (c Config) perKey() bool {
 	if c.Policy.Order == redeliver.OrderThroughRetries {
 		return true
@@ -168,7 +168,7 @@ func (c Config) perKey() bool {
 	return false
 }
 
-// checkPerKey refuses settings that the order OrderThroughRetries does not allow.
+// checkPerKey refuses settings that OrderThroughRetries does not allow.
 func (c Config) checkPerKey(ps *check.Problems) {
 	if !c.perKey() {
 		return
@@ -187,7 +187,7 @@ func (c Config) checkPerKey(ps *check.Problems) {
 	}
 }
 
-// perKeyStrategy returns the balance strategy of a group with the order OrderThroughRetries.
+// perKeyStrategy returns the balance strategy of a group with OrderThroughRetries.
 func (c Config) perKeyStrategy() sarama.BalanceStrategy {
 	return perkey.BalanceStrategy{
 		Group: c.Group, RetryTopic: c.names().RetryTopic,

@@ -8,7 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// blocking tests the order OrderBlocking. Messages have one key, so that they share a partition or a message group.
+// blocking tests OrderBlocking. Messages have one key, so that they share a partition or a message group.
 func blocking() []test {
 	return []test{
 		{name: "ABlockingPolicyRunsOneAtATimeAndWaitsInPlace", needs: "OrderBlocking", body: inPlace.waits},

@@ -193,7 +193,7 @@ func (d *Delivery) abandonClaimed(cause error) {
 
 // settleFailure asks the policy and carries out its decision. The caller has claimed the message. running reports whether the
 // handler may still run. Then the next attempt must not begin at once, and a blocking message loses its place, so that the
-// others go on; a OrderThroughRetries message holds up its key only. A lane that drains begins no immediate retry: the attempt counts, and
+// others go on; an OrderThroughRetries message holds up its key only. A lane that drains begins no immediate retry: the attempt counts, and
 // another process makes the next one.
 func (d *Delivery) settleFailure(err error, running bool) {
 	now := time.Now()

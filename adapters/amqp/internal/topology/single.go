@@ -137,6 +137,6 @@ func withOtherArguments(q layout.Queue, refused *amqp091.Error) (layout.Queue, b
 func addNotSingleActive(ps *check.Problems, queue string, p redeliver.Policy) {
 	ps.Add("queue "+queue, "without a single active consumer", fmt.Sprintf(
 		"must have the argument %s=true where the Order is %s: otherwise several consumers get its messages at once. An argument cannot be changed: "+
-			"let the queue run empty, which the order OrderFirstAttempts reads without the argument, delete it, and declare it again with the argument, which redeliver does unless Topology.Existing is set",
+			"let the queue run empty, which OrderFirstAttempts reads without the argument, delete it, and declare it again with the argument, which redeliver does unless Topology.Existing is set",
 		amqp091.SingleActiveConsumerArg, p.Order))
 }

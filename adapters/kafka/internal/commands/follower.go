@@ -189,5 +189,5 @@ func (f *Follower) update(now time.Time) {
 	}
 }
 
-// ErrPerKeyRelease is the error of a release with the order OrderThroughRetries.
+// ErrPerKeyRelease is the error of a release with OrderThroughRetries.
 var ErrPerKeyRelease = errors.New("kafka: the order of the policy is OrderThroughRetries: a message may run only when it is the first of its key, so nothing is released")

@@ -17,7 +17,7 @@ import (
 // Head is the state of the message at the head of a partition: it has failed, keeps its place, and all others wait behind
 // it (redeliver.OrderBlocking). It is comparable.
 type Head struct {
-	Record   Record // whose state it is; the state counts for no other record. see Meta.At
+	Record   Record // whose state it is; the state counts for no other record, see Meta.At
 	Attempts int
 
 	Due, FirstFailed, LastFailed, PostponedSince int64 // in Unix milliseconds; 0 for none

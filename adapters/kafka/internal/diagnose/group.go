@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
-// perKeyData is what a member with the order OrderThroughRetries announces to its group: nothing can be released then.
+// perKeyData is what a member with OrderThroughRetries announces to its group: nothing can be released then.
 const perKeyData = "redeliver OrderThroughRetries"
 
 // UserData returns what a member of a policy announces to its group.
@@ -25,7 +25,7 @@ func UserData(policy redeliver.Policy) []byte {
 	return nil
 }
 
-// IsPerKey reports whether a member that reads the origin announces the order OrderThroughRetries.
+// IsPerKey reports whether a member that reads the origin announces OrderThroughRetries.
 func IsPerKey(found *sarama.GroupDescription, origin string) bool {
 	for _, m := range found.Members {
 		meta, err := m.GetMemberMetadata()

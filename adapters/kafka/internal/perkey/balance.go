@@ -12,13 +12,13 @@ import (
 // StrategyName is the name of [BalanceStrategy].
 const StrategyName = "redeliver-copartitioned"
 
-// BalanceStrategy is the balance strategy of groups with the order OrderThroughRetries. The owner of a partition of the origin also
+// BalanceStrategy is the balance strategy of groups with OrderThroughRetries. The owner of a partition of the origin also
 // gets that partition of all topics on which the origin's messages wait. sarama's strategies do not, if members know
 // different levels. This one is eager: a partition and its levels move at the same moment.
 type BalanceStrategy struct {
 	Group      string
 	RetryTopic func(topic, group string) string
-	IsPerKey   func(topic string) bool // whether the policy of a topic has the order OrderThroughRetries
+	IsPerKey   func(topic string) bool // whether the policy of a topic has OrderThroughRetries
 }
 
 // Name implements [sarama.BalanceStrategy].

@@ -27,7 +27,7 @@ func (s *Session) checkCopartitioned(sess sarama.ConsumerGroupSession) error {
 	origin := slices.Sorted(slices.Values(claims[r.Layout.Origin]))
 	for _, topic := range topics {
 		if own := slices.Sorted(slices.Values(claims[topic])); !slices.Equal(own, origin) {
-			return fmt.Errorf("kafka: this member of group %s has the partitions %v of %s, but %v of %s: the order OrderThroughRetries needs another balance strategy; all members of the group must be configured with OrderThroughRetries",
+			return fmt.Errorf("kafka: this member of group %s has the partitions %v of %s, but %v of %s: OrderThroughRetries needs another balance strategy; all members of the group must be configured with OrderThroughRetries",
 				r.Layout.Group, origin, r.Layout.Origin, own, topic)
 		}
 	}

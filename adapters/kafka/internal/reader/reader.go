@@ -51,7 +51,7 @@ type Config struct {
 	Owner          string        // the client's name in commit metadata
 	SkipsExisting  bool          // a new group reads only records of the origin that are written after its start
 	SpringHeaders  bool          // dead letters have Spring's headers, too
-	MaxWaiting     int           // messages that may wait at a time with the order OrderThroughRetries
+	MaxWaiting     int           // messages that may wait at a time with OrderThroughRetries
 	DrainTimeout   time.Duration // of a lane, when the reader ends or has lost its session
 	RebalanceDrain time.Duration // the same at a rebalance
 	CutAdvice      string        // what to set if RebalanceDrain is too short

@@ -262,14 +262,14 @@ func (k *Keeper) EqualizePartitions(ctx context.Context, topics []string) error 
 }
 
 func (l *Layout) unequalPartitions(topic string, n, want int) error {
-	return fmt.Errorf("kafka: topic %s has %d partitions and %s has %d: the order OrderThroughRetries needs equal numbers. %s", topic, n, l.Origin, want, equalizeHint(n, want))
+	return fmt.Errorf("kafka: topic %s has %d partitions and %s has %d: OrderThroughRetries needs equal numbers. %s", topic, n, l.Origin, want, equalizeHint(n, want))
 }
 
-// equalizeHint says how a topic with n partitions gets want. Kafka removes no partitions, and with the order OrderThroughRetries the
+// equalizeHint says how a topic with n partitions gets want. Kafka removes no partitions, and with OrderThroughRetries the
 // messages of such a topic are not read.
 func equalizeHint(n, want int) string {
 	if n < want {
 		return "Raise them (kafka-topics --alter --partitions)"
 	}
-	return "Partitions cannot be removed. Run all members with the order OrderFirstAttempts until the topic is empty, then delete it, and start with OrderThroughRetries again"
+	return "Partitions cannot be removed. Run all members with OrderFirstAttempts until the topic is empty, then delete it, and start with OrderThroughRetries again"
 }

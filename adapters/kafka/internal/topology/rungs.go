@@ -19,7 +19,7 @@ import (
 // A process writes to a rung only while its own session reads it. Whenever a member joins, it looks for rungs. So each
 // message on a rung has a reader: members that join because the writer joined or died find the rung.
 //
-// With the order OrderThroughRetries and with NoProvisioning there are no rungs: the whole ladder must exist at start.
+// With OrderThroughRetries and with NoProvisioning there are no rungs: the whole ladder must exist at start.
 
 // rungsRetryPause is the time between two attempts of a member to create rungs.
 const rungsRetryPause = time.Minute

@@ -25,7 +25,7 @@ type Config struct {
 	Group string
 	// Instance is the name of a static member (Kafka). Empty for none.
 	Instance string
-	// KeyHeader is the header with a message's key (RabbitMQ), which the order OrderThroughRetries requires. Empty for none.
+	// KeyHeader is the header with a message's key (RabbitMQ), which OrderThroughRetries requires. Empty for none.
 	KeyHeader string
 	// SpringHeaders adds Spring's headers to dead letters (Kafka).
 	SpringHeaders bool
