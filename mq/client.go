@@ -62,6 +62,14 @@ type BrokerOptions struct {
 // NewClient returns the client of a broker. Adapters call it.
 func NewClient(b Broker) *Client { return &Client{broker: b, options: b.Options()} }
 
+// OpenClient returns the client of a broker that was opened, or the error of that. The Open of an adapter ends with it.
+func OpenClient[B Broker](b B, err error) (*Client, error) {
+	if err != nil {
+		return nil, err
+	}
+	return NewClient(b), nil
+}
+
 // Broker returns what the adapter gave to NewClient. Adapters need it for what only one broker has.
 func (c *Client) Broker() Broker { return c.broker }
 

@@ -87,6 +87,18 @@ type Right struct {
 	Operations []string
 }
 
+// SettingsOf returns texts as the Settings of a Place.
+func SettingsOf(texts map[string]string) map[string]any {
+	if texts == nil {
+		return nil
+	}
+	settings := make(map[string]any, len(texts))
+	for name, text := range texts {
+		settings[name] = text
+	}
+	return settings
+}
+
 // Setting returns a setting of a place as a text, or "".
 func (p *Place) Setting(name string) string {
 	if v, ok := p.Settings[name]; ok {

@@ -41,11 +41,7 @@ type client struct {
 // problems of the configuration. If no broker answers, Open returns an error within
 // Config.DialTimeout per URL, or when ctx ends.
 func Open(ctx context.Context, cfg Config) (*mq.Client, error) {
-	c, err := openClient(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return mq.NewClient(c), nil
+	return mq.OpenClient(openClient(ctx, cfg))
 }
 
 // openClient checks the configuration and connects.

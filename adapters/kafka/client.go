@@ -42,11 +42,7 @@ type client struct {
 // are in one redeliver.ConfigError. If no broker of the cluster answers, Open returns an error
 // within the dial timeout (Sarama.Net.DialTimeout, default 10 s) or when ctx ends.
 func Open(ctx context.Context, cfg Config) (*mq.Client, error) {
-	c, err := openClient(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return mq.NewClient(c), nil
+	return mq.OpenClient(openClient(ctx, cfg))
 }
 
 // openClient checks the configuration and connects.

@@ -85,12 +85,8 @@ func companions(l *topology.Layout) []mq.Place {
 }
 
 func planned(t topology.Topic) mq.Place {
-	settings := make(map[string]any, len(t.Settings))
-	for name, value := range t.Settings {
-		settings[name] = value
-	}
 	return mq.Place{
 		Name: t.Name, Kind: string(t.Kind), Level: t.Level, Partitions: t.Partitions, Replicas: t.Replicas,
-		Settings: settings, Exists: t.Exists, Old: t.Old, OnDemand: t.Rung, Messages: -1,
+		Settings: mq.SettingsOf(t.Settings), Exists: t.Exists, Old: t.Old, OnDemand: t.Rung, Messages: -1,
 	}
 }

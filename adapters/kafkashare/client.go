@@ -41,11 +41,7 @@ const openTimeout = 30 * time.Second
 // Open checks the configuration and the cluster, and returns a Client. All problems are in one
 // redeliver.ConfigError.
 func Open(ctx context.Context, cfg Config) (*mq.Client, error) {
-	c, err := openClient(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return mq.NewClient(c), nil
+	return mq.OpenClient(openClient(ctx, cfg))
 }
 
 // openClient checks the configuration and connects.

@@ -47,12 +47,8 @@ func (c *client) Plan(ctx context.Context, topic string) (*mq.Plan, error) {
 		Rights: l.rights(c.cfg.retryGroup()), LongestWait: redeliver.MaxWait, Notes: engine.Notes(l.policy),
 	}
 	for _, t := range l.topics {
-		settings := make(map[string]any, len(t.Settings))
-		for name, value := range t.Settings {
-			settings[name] = value
-		}
 		p.Places = append(p.Places, mq.Place{
-			Name: t.Name, Kind: t.Kind, Level: t.Level, Partitions: t.Partitions, Replicas: t.Replicas, Settings: settings, Exists: t.Exists, Messages: -1,
+			Name: t.Name, Kind: t.Kind, Level: t.Level, Partitions: t.Partitions, Replicas: t.Replicas, Settings: mq.SettingsOf(t.Settings), Exists: t.Exists, Messages: -1,
 		})
 	}
 	p.Notes = append(p.Notes, "the consumer group "+c.cfg.retryGroup()+" reads the delay topics and the retry topic")

@@ -35,11 +35,7 @@ var errClosed = errors.New("pubsub: the client is closed")
 // redeliver.ConfigError. It refuses a ctx that has ended. It does not use the Pub/Sub; [Check]
 // does.
 func Open(ctx context.Context, cfg Config) (*mq.Client, error) {
-	c, err := openClient(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return mq.NewClient(c), nil
+	return mq.OpenClient(openClient(ctx, cfg))
 }
 
 // openClient checks the configuration and connects.

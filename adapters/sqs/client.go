@@ -47,11 +47,7 @@ type senderKey struct {
 // problems of cfg are in one redeliver.ConfigError. Open sends no request to SQS, because there is
 // no connection to open.
 func Open(ctx context.Context, cfg Config) (*mq.Client, error) {
-	c, err := openClient(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return mq.NewClient(c), nil
+	return mq.OpenClient(openClient(ctx, cfg))
 }
 
 // openClient checks the configuration and connects.

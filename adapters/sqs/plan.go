@@ -44,9 +44,9 @@ func (l *layout) plan(cfg *Config) *mq.Plan {
 		p.Server = "Amazon SQS FIFO"
 	}
 	for _, q := range l.queues() {
-		planned := mq.Place{Name: q.Name, Kind: string(q.Kind), ARN: q.ARN, Exists: q.Exists, Settings: anyValues(q.Attributes)}
+		planned := mq.Place{Name: q.Name, Kind: string(q.Kind), ARN: q.ARN, Exists: q.Exists, Settings: mq.SettingsOf(q.Attributes)}
 		if !q.Exists {
-			planned.Settings = anyValues(l.desiredAttributes(cfg, q))
+			planned.Settings = mq.SettingsOf(l.desiredAttributes(cfg, q))
 		} else if counts, err := q.LastCounts(); err == nil {
 			planned.Messages = counts.All()
 		} else {
@@ -59,7 +59,7 @@ func (l *layout) plan(cfg *Config) *mq.Plan {
 		if !l.dlq.Exists {
 			attributes = l.desiredAttributes(cfg, l.dlq)
 		}
-		p.OperatorPlaces = []mq.Place{{Name: dlq.StateName(l.dlq.Name), Kind: "state", Settings: anyValues(dlq.StateAttributes(attributes)), Messages: -1}}
+		p.OperatorPlaces = []mq.Place{{Name: dlq.StateName(l.dlq.Name), Kind: "state", Settings: mq.SettingsOf(dlq.StateAttributes(attributes)), Messages: -1}}
 	}
 	p.Rights, p.OperatorRights = l.rights(), l.operatorRights()
 	var listed bool
@@ -143,16 +143,4 @@ func (l *layout) operatorRights() []mq.Right {
 
 func onQueue(name, arn string, actions []string) mq.Right {
 	return mq.Right{Resource: "queue", Name: name, ARN: arn, Operations: actions}
-}
-
-// anyValues returns attributes as the settings of a plan, or nil.
-func anyValues(attributes map[string]string) map[string]any {
-	if attributes == nil {
-		return nil
-	}
-	all := make(map[string]any, len(attributes))
-	for name, value := range attributes {
-		all[name] = value
-	}
-	return all
 }
