@@ -172,7 +172,7 @@ func RocketMQ() StepsBackoff {
 
 // RocketMQHTTP returns a backoff with the delays of RocketMQ's HTTP consumers: 5 minutes each. A policy with a MaxRetries of 0 gets
 // 288 retries, a day in all. For ordered messages RocketMQ waits a minute: use [Fixed], 288 retries and [OrderThroughRetries]. [OrderBlocking]
-// order waits at most 30 seconds.
+// waits at most 30 seconds.
 func RocketMQHTTP() StepsBackoff {
 	return StepsBackoff{retryDefault: 288, steps: []time.Duration{5 * time.Minute}}
 }

@@ -16,7 +16,7 @@ const (
 	ActionCommit     Action = iota // the handler succeeded: ack
 	ActionRetryNow                 // run it again at once, in this process
 	ActionRetryLater               // schedule it for State.Due, then ack
-	ActionPostpone                 // as RetryLater, but no attempt was counted
+	ActionPostpone                 // as ActionRetryLater, but no attempt was counted
 	ActionDeadLetter               // write it to the DLQ with State.Reason, then ack
 )
 
