@@ -29,16 +29,17 @@ func Call[T any](ctx context.Context, l *Link, queue string, do func(*amqp091.Ch
 }
 
 func callOn[T any](ctx context.Context, l *Link, queue string, do func(*amqp091.Channel) (T, error)) (none T, err error) {
-	ch, err := l.Channel(ctx)
-	if err != nil {
-		return none, err
-	}
 	type result struct {
 		value T
 		err   error
 	}
 	done := make(chan result, 1)
 	go func() {
+		ch, err := l.Channel(ctx)
+		if err != nil {
+			done <- result{none, err}
+			return
+		}
 		value, err := do(ch)
 		done <- result{value, err}
 		_ = ch.Close() // the error may have closed it
