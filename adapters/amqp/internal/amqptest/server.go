@@ -27,10 +27,12 @@ type Server struct {
 	Denied   string       // a queue that the user may not read
 	// Denies reports whether the user may not declare, look for or get from a queue now. It may be nil.
 	Denies func(queue string) bool
-	Mute   atomic.Bool // Consume and Cancel get no answer
-	Twice  atomic.Bool // Cancel gets two answers
-	Read   chan string // queues that got a consumer
-	Remote net.Conn
+	// Declares is called for each declaration of a queue. It may be nil.
+	Declares func(queue string, passive, noWait bool)
+	Mute     atomic.Bool // Consume and Cancel get no answer
+	Twice    atomic.Bool // Cancel gets two answers
+	Read     chan string // queues that got a consumer
+	Remote   net.Conn
 	// Stale is how many logins, from the first, have expired: the broker denies what their connections ask for. Logins
 	// counts all. Published counts the messages that were confirmed.
 	Stale, Logins, Published atomic.Int64
@@ -147,9 +149,16 @@ func (w *Server) serve(conn net.Conn) {
 			case [2]byte{20, 40}: // Close of a channel
 				send(binary.BigEndian.Uint16(head[1:]), 20, 41)
 			case [2]byte{50, 10}: // Declare of a queue, which exists and is empty
-				name, _ := shortString(payload[6:])
+				name, rest := shortString(payload[6:])
 				if w.Denies != nil && w.Denies(string(name[1:])) {
 					send(channel, 20, 40, denied...)
+					continue
+				}
+				passive, noWait := rest[0]&1 != 0, rest[0]&16 != 0
+				if w.Declares != nil {
+					w.Declares(string(name[1:]), passive, noWait)
+				}
+				if noWait {
 					continue
 				}
 				send(binary.BigEndian.Uint16(head[1:]), 50, 11, append(name, 0, 0, 0, 0, 0, 0, 0, 0)...)

@@ -31,8 +31,10 @@ func (d *Declarer) readArguments(guess management.QueueInfo) (there management.Q
 	maps.Copy(args, amqp091.Table(guess.Arguments))
 	for range maxCompared {
 		refused := d.run(func(ch *amqp091.Channel) error {
-			if _, err := ch.QueueDeclarePassive(q.Name, true, false, false, false, nil); err != nil {
-				return err // it was deleted, and must not be declared like this
+			// If the queue was deleted, the broker closes the channel here, and must not get the declaration, which would create
+			// the queue. It gets both at once: nobody can delete the queue while the client waits for an answer.
+			if _, err := ch.QueueDeclarePassive(q.Name, true, false, false, true, nil); err != nil {
+				return err
 			}
 			_, err := ch.QueueDeclare(q.Name, there.Durable, there.AutoDelete, false, false, args)
 			return err

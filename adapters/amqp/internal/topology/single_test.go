@@ -2,9 +2,14 @@ package topology
 
 import (
 	"maps"
+	"sync/atomic"
 	"testing"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/redeliver/redeliver/adapters/amqp/internal/amqptest"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
+	"github.com/redeliver/redeliver/adapters/amqp/internal/management"
 )
 
 // The answers are from RabbitMQ 3.10 and 4.0.
@@ -48,4 +53,31 @@ func FuzzLearn(f *testing.F) {
 			t.Errorf("%q: %v", reason, err)
 		}
 	})
+}
+
+// A queue may be deleted while its arguments are read. Once the broker has answered that it exists, a declaration may create it,
+// with arguments that its owner did not choose. So the broker gets the question and the declaration at once.
+func TestReadingTheArgumentsOfAQueueDoesNotCreateIt(t *testing.T) {
+	t.Parallel()
+	w := amqptest.NewServer(t)
+	var deleted atomic.Bool
+	var declared atomic.Int64
+	w.Declares = func(queue string, passive, noWait bool) {
+		switch {
+		case passive:
+			deleted.Store(!noWait) // after the answer
+		case deleted.Load():
+			t.Errorf("%s is declared although it may have been deleted", queue)
+		default:
+			declared.Add(1)
+		}
+	}
+	l := link.New(link.Options{URLs: []string{"amqp://guest:guest@localhost/"}, AMQP: amqp091.Config{Dial: w.Dialer(t)}})
+	t.Cleanup(l.Close)
+	d := (&Broker{Consuming: l}).Declarer(t.Context())
+	defer d.Close()
+	info, why := d.readArguments(management.QueueInfo{Name: "orders", Durable: true})
+	if d.err != nil || why != "" || info.Name != "orders" || declared.Load() != 1 {
+		t.Errorf("%+v, %q, %v, compared %d times", info, why, d.err, declared.Load())
+	}
 }
