@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	var err error
-	if built, err = programs.Build("", "./examples/batch", "./examples/console", "./examples/quickstart", "./examples/rabbitmq", "./examples/sqs", "./examples/worker"); err != nil {
+	if built, err = programs.Build("", "./examples/batch", "./examples/console", "./examples/portable", "./examples/quickstart", "./examples/rabbitmq", "./examples/sqs", "./examples/worker"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
