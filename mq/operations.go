@@ -94,9 +94,9 @@ type Waiter interface {
 	Waiting(ctx context.Context, cfg WaitingConfig) (Waiting, error)
 }
 
-// Releaser is a [Broker] that can move waiting messages to where they are handled.
+// Releaser is a [Broker] that can make waiting messages run now.
 type Releaser interface {
-	Release(ctx context.Context, cfg ReleaseConfig) (moved int64, err error)
+	Release(ctx context.Context, cfg ReleaseConfig) (released int64, err error)
 }
 
 // DeadLetters opens a DLQ. It must exist. Its companion, which has the state of tasks, is created with the first write to it. Keep the
@@ -216,12 +216,15 @@ type ReleaseConfig struct {
 	Topic string
 	// Levels are the waits of the levels whose messages are released. Default: all levels.
 	Levels []time.Duration
-	// Moved, if not nil, is called after each step with the queue and the number of messages that were moved from it.
+	// Reason is shown with the command to the members. Kafka only. Default: "released".
+	Reason string
+	// Moved, if not nil, is called after each step with the queue and the number of messages that were moved from it. RabbitMQ only.
 	Moved func(queue string, n int)
 }
 
-// Release moves the messages of whole levels to where they are handled now.
-func (o *Operations) Release(ctx context.Context, cfg ReleaseConfig) (moved int64, err error) {
+// Release makes the messages of whole levels run now, and returns their number. RabbitMQ moves them. On Kafka the members are told
+// to run the messages that wait now, and do so in the background; [redeliver.OrderThroughRetries] refuses that.
+func (o *Operations) Release(ctx context.Context, cfg ReleaseConfig) (released int64, err error) {
 	b, ok := o.client.broker.(Releaser)
 	if !ok {
 		return 0, o.unsupported("Release")

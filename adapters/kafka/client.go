@@ -146,9 +146,7 @@ func (c *client) Initialize(topic string) error {
 
 // Options implements [mq.Broker].
 func (c *client) Options() mq.BrokerOptions {
-	return mq.BrokerOptions{Name: "kafka", Subscription: fmt.Sprintf("group %s on %v", c.cfg.Group, c.cfg.Brokers), DrainTimeout: c.cfg.DrainTimeout, SendTimeout: c.cfg.SendTimeout, Unsupported: map[string]string{
-		"Release": "a release is a command to the consumers: send it with Waiting.SendCommand",
-	}}
+	return mq.BrokerOptions{Name: "kafka", Subscription: fmt.Sprintf("group %s on %v", c.cfg.Group, c.cfg.Brokers), DrainTimeout: c.cfg.DrainTimeout, SendTimeout: c.cfg.SendTimeout}
 }
 
 // BeginClose implements [mq.Broker].

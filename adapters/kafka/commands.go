@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,30 @@ func (w *waiting) checkRelease(cmd *deadletter.Command) error {
 	default:
 		return nil
 	}
+}
+
+// Release implements [mq.Releaser] with a command to the members. It returns the number of messages that wait on the levels.
+func (c *client) Release(ctx context.Context, cfg mq.ReleaseConfig) (released int64, err error) {
+	asked := deadletter.Command{Kind: deadletter.CommandRelease, Who: engine.UserAtHost(), Why: cmp.Or(cfg.Reason, "released"), Everything: len(cfg.Levels) == 0}
+	for _, level := range cfg.Levels {
+		asked.Filter.Levels = append(asked.Filter.Levels, delayqueue.LevelName(level))
+	}
+	err = c.withWaiting(ctx, cfg.Topic, func(w *waiting) error {
+		levels, err := w.Levels(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := w.SendCommand(ctx, asked); err != nil {
+			return err
+		}
+		for _, l := range levels {
+			if asked.Filter.MatchLevel(l.Level) {
+				released += l.Depth
+			}
+		}
+		return nil
+	})
+	return released, err
 }
 
 // createControl creates the control topic if it does not exist.

@@ -263,8 +263,18 @@ func TestOnKafkaAReleaseTakesWholeLevels(t *testing.T) {
 	if hops := ev.count(is[redeliver.Hopped]); hops > 0 {
 		t.Errorf("%d messages hopped", hops)
 	}
-	sendCommand(t, w, release())
+	operations := c.Operations()
+	if n, err := operations.Release(t.Context(), mq.ReleaseConfig{Topic: p.topic, Levels: []time.Duration{7 * time.Minute}}); n != 0 || err == nil || !strings.Contains(err.Error(), "10m, 1h") {
+		t.Errorf("released %d of a level that does not exist: %v", n, err)
+	}
+	if n, err := operations.Release(t.Context(), mq.ReleaseConfig{Topic: p.topic, Reason: "the bank is open"}); n != 1 || err != nil {
+		t.Errorf("released %d, want 1: %v", n, err)
+	}
 	ev.awaitEnds(t, "other")
+	all, err := w.Commands(t.Context())
+	if err != nil || len(all) != 2 || all[1].Why != "the bank is open" || all[1].Who == "" {
+		t.Errorf("the commands are %+v, %v", all, err)
+	}
 }
 
 // A release counts by the broker's clock. If the sender's clock is ten minutes ahead, it does not release later

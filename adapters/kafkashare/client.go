@@ -99,8 +99,7 @@ func (c *client) Disconnect() {
 func (c *client) Options() mq.BrokerOptions {
 	return mq.BrokerOptions{Name: "kafkashare", Subscription: fmt.Sprintf("group %s on %v", c.cfg.Group, c.cfg.Brokers), DrainTimeout: c.cfg.DrainTimeout, SendTimeout: c.cfg.SendTimeout, Unsupported: map[string]string{
 		"DeadLetters": forKafka, "DeadLetterQueues": forKafka, "Waiting": forKafka, "WaitingLevels": forKafka,
-		"Pause": forKafka, "PauseNew": forKafka, "Resume": forKafka, "Paused": forKafka,
-		"Release": forKafka,
+		"Release": "a share group reads no commands about waiting messages",
 	}}
 }
 

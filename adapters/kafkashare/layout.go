@@ -38,7 +38,7 @@ type layout struct {
 	ladder        delayqueue.Ladder
 	jitter        time.Duration // the largest that the policy's backoff adds to a delay
 	retry, dlq    string
-	control       string // the topic to which adapters/kafka and the command write commands
+	control       string // the topic with the mark of a pause; adapters/kafka has commands there, too
 	topics        []plannedTopic
 	recordBytes   int           // of the origin's largest record
 	writer        *recordWriter // writes to our topics
@@ -92,7 +92,7 @@ func (c *client) inspect(ctx context.Context, topic string) (*layout, error) {
 	l := &layout{
 		origin: topic, group: c.cfg.Group, policy: p, fingerprint: delayqueue.Fingerprint(p), ladder: delayqueue.NewLadder(p),
 		retry: kafkaname.Base(topic, c.cfg.Group) + wirename.RetrySuffix, dlq: dlqName(topic, c.cfg.Group),
-		publisher: c.publisher, control: kafkaname.Base(topic, c.cfg.Group) + wirename.ControlSuffix,
+		publisher: c.publisher, control: c.controlTopic(topic),
 	}
 	_, l.jitter, _ = p.Delays()
 	found, err := c.admin.awaitLeaders(ctx, topic)

@@ -10,15 +10,107 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/check"
+	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
+
+// Pause implements [mq.Pauser]. The mark is the one of adapters/kafka.
+func (c *client) Pause(ctx context.Context, topic, reason string) error {
+	mark := engine.NewPauseMark(reason, false)
+	return c.setPaused(ctx, topic, &mark)
+}
+
+// PauseNew implements [mq.NewPauser].
+func (c *client) PauseNew(ctx context.Context, topic, reason string) error {
+	mark := engine.NewPauseMark(reason, true)
+	return c.setPaused(ctx, topic, &mark)
+}
+
+// Resume implements [mq.Pauser].
+func (c *client) Resume(ctx context.Context, topic string) error { return c.setPaused(ctx, topic, nil) }
+
+// Paused implements [mq.Pauser].
+func (c *client) Paused(ctx context.Context, topic string) (*redeliver.PauseMark, error) {
+	return (&pauseMarks{client: c.client, topic: c.controlTopic(topic)}).read(ctx)
+}
+
+func (c *client) controlTopic(topic string) string {
+	return kafkaname.Base(topic, c.cfg.Group) + wirename.ControlSuffix
+}
+
+// setPaused writes the mark of a pause, or ends a pause if mark is nil. The first mark creates the control topic.
+func (c *client) setPaused(ctx context.Context, topic string, mark *redeliver.PauseMark) error {
+	control, retry := c.controlTopic(topic), kafkaname.Base(topic, c.cfg.Group)+wirename.RetrySuffix
+	found, _, err := c.admin.topics(ctx, control, retry)
+	if err != nil {
+		return err
+	}
+	t, exists := found[control]
+	like, used := found[retry]
+	switch {
+	case !exists && !used:
+		return fmt.Errorf("kafkashare: %s does not exist: group %s has never subscribed to %s", retry, c.cfg.Group, topic)
+	case !exists && mark == nil:
+		return nil
+	case !exists:
+		if t, err = c.createControl(ctx, control, like); err != nil {
+			return err
+		}
+	}
+	rec := &kgo.Record{Topic: control, Key: []byte(wirename.PauseKey)}
+	if mark != nil { // a pause can always be ended
+		if err := c.admin.checkControl(ctx, t); err != nil {
+			return err
+		}
+		rec.Value = []byte(mark.String())
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.SendTimeout)
+	defer cancel()
+	done := make(driver.Result, 1)
+	c.publisher.write(ctx, rec, done)
+	return <-done // a write ends with ctx
+}
+
+// createControl creates a control topic with as many replicas as another topic of the subscription.
+func (c *client) createControl(ctx context.Context, control string, like kmsg.MetadataResponseTopic) (t kmsg.MetadataResponseTopic, err error) {
+	have, err := c.admin.settings(ctx, kmsg.ConfigResourceTypeTopic, *like.Topic)
+	if err != nil {
+		return t, err
+	}
+	planned := plannedTopic{Name: control, Partitions: 1, Replicas: int16(len(like.Partitions[0].Replicas)), Settings: kafkaname.CompactedSettings(true, have.all["min.insync.replicas"])}
+	if c.cfg.NoProvisioning {
+		return t, fmt.Errorf("kafkashare: topic %s is missing, and NoProvisioning is set: create it with 1 partition, %d replicas and %s", control, planned.Replicas, kafkaname.SettingsText(planned.Settings))
+	}
+	if err := c.admin.create(ctx, planned, 0); err != nil {
+		return t, err
+	}
+	created, err := c.admin.awaitLeaders(ctx, control)
+	return created[control], err
+}
+
+// checkControl refuses a control topic that would lose a mark.
+func (a admin) checkControl(ctx context.Context, t kmsg.MetadataResponseTopic) error {
+	have, err := a.settings(ctx, kmsg.ConfigResourceTypeTopic, *t.Topic)
+	if err != nil {
+		return err
+	}
+	var ps check.Problems
+	kafkaname.CheckPartition(&ps, *t.Topic, len(t.Partitions))
+	kafkaname.CheckCompacted(&ps, *t.Topic, true, have.all)
+	if err := ps.Err(); err != nil {
+		return fmt.Errorf("kafkashare: %w", err)
+	}
+	return nil
+}
 
 // maxControlPage bounds one answer about a control topic, in bytes.
 const maxControlPage = 1 << 20
 
 // pauseMarks reads the mark that pauses a group. It is in the group's control topic, which is compacted and has one
-// partition. adapters/kafka and the command write it.
+// partition. adapters/kafka writes it, too.
 type pauseMarks struct {
 	client *kgo.Client
 	topic  string

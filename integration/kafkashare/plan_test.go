@@ -137,7 +137,7 @@ func TestDoctorFindsMissingUnreadLateAndOldTopics(t *testing.T) {
 	if d = examine("orphan "+ours+".retry.1h", "consumer "+group); d.Backlog == nil || *d.Backlog != 1 {
 		t.Errorf("the backlog is %v", d.Backlog)
 	}
-	if err := s.(adaptertest.Pauser).Pause(t.Context(), origin, "the bank is closed"); err != nil {
+	if err := c.Operations().Pause(t.Context(), origin, "the bank is closed"); err != nil {
 		t.Fatal(err)
 	}
 	examine("orphan "+ours+".retry.1h", "consumer "+group, "paused "+origin)

@@ -23,6 +23,11 @@ const pausePollTimeout = 5 * time.Second
 
 // NewPauseMark returns a mark of this user and host.
 func NewPauseMark(reason string, newOnly bool) redeliver.PauseMark {
+	return redeliver.PauseMark{By: UserAtHost(), At: time.Now(), Reason: reason, NewOnly: newOnly}
+}
+
+// UserAtHost returns who runs this process, as operators see it.
+func UserAtHost() string {
 	name, host := "unknown", "unknown"
 	if u, err := user.Current(); err == nil {
 		name = u.Username
@@ -30,7 +35,7 @@ func NewPauseMark(reason string, newOnly bool) redeliver.PauseMark {
 	if h, err := os.Hostname(); err == nil {
 		host = h
 	}
-	return redeliver.PauseMark{By: name + "@" + host, At: time.Now(), Reason: reason, NewOnly: newOnly}
+	return name + "@" + host
 }
 
 // Paused reports whether an operator has paused the group.

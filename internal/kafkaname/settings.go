@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redeliver/redeliver/internal/check"
 )
@@ -125,6 +126,31 @@ func CheckSettings(ps *check.Problems, topic, origin string, waits bool, asked, 
 	}
 	if inSync, err := strconv.Atoi(asked["min.insync.replicas"]); err == nil {
 		atLeast("min.insync.replicas", inSync, fmt.Sprintf("%s needs as many to confirm a record", origin))
+	}
+}
+
+// CompactedSettings returns the settings of a control topic or DLQ state. timed says that the broker's clock must time its records.
+func CompactedSettings(timed bool, minInSync string) map[string]string {
+	s := map[string]string{
+		"cleanup.policy": "compact",
+		// The order of records decides a race for a claim. Compaction must not change it meanwhile.
+		"min.compaction.lag.ms":          strconv.FormatInt((10 * time.Minute).Milliseconds(), 10),
+		"segment.bytes":                  strconv.Itoa(16 << 20),
+		"unclean.leader.election.enable": "false",
+	}
+	if timed {
+		s["message.timestamp.type"] = "LogAppendTime"
+	}
+	if minInSync != "" {
+		s["min.insync.replicas"] = minInSync
+	}
+	return s
+}
+
+// CheckPartition adds a problem if a control topic or DLQ state has more than one partition.
+func CheckPartition(ps *check.Problems, topic string, partitions int) {
+	if partitions != 1 {
+		ps.Add("topic "+topic+" partitions", partitions, "must be 1: everybody must read it in the same order")
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/adapters/kafka"
 	"github.com/redeliver/redeliver/adapters/kafkashare"
 	"github.com/redeliver/redeliver/internal/adaptertest"
 	"github.com/redeliver/redeliver/mq"
@@ -34,11 +33,6 @@ func NewShare(tb testing.TB, addrs []string) adaptertest.Harness {
 	k := &harness{addrs: addrs, guard: &produceGuard{}}
 	k.client = k.connect(tb)
 	k.admin = kadm.NewClient(k.client)
-	pauser, err := kafka.Open(tb.Context(), kafka.Config{Brokers: addrs, Group: "pauser", Sink: redeliver.SinkFunc(func(redeliver.Event) {})})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = pauser.Close(context.Background()) })
 	h.Name, h.Features, h.ReadsAhead, h.Received = "Kafka share groups", ShareFeatures, false, seenShare
 	h.Refuse = func(_ testing.TB, origin, group string, what adaptertest.Place) func() {
 		if what == adaptertest.DLQ {
@@ -55,7 +49,7 @@ func NewShare(tb testing.TB, addrs []string) adaptertest.Harness {
 		if err != nil {
 			return nil, err
 		}
-		return shareService{c, pauser, cfg.Group, func() { k.killShare(cfg.Group, dialer) }}, nil
+		return shareService{c, func() { k.killShare(cfg.Group, dialer) }}, nil
 	}
 	h.ConsumeBatch = func(_ testing.TB, cfg adaptertest.Config, bc redeliver.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
 		dialer := newKillableDialer(k.guard)
@@ -126,32 +120,7 @@ func (m shareMarshaler) Unmarshal(rec *kgo.Record) (*message.Message, error) {
 
 type shareService struct {
 	*mq.Client
-	pauser *mq.Client
-	group  string
-	kill   func()
-}
-
-// Pause implements [adaptertest.Pauser]. adapters/kafka writes the mark.
-func (s shareService) Pause(ctx context.Context, topic, reason string) error {
-	return s.withWaiting(ctx, topic, func(w mq.Waiting) error { return w.Pause(ctx, reason) })
-}
-
-// PauseNew implements [adaptertest.NewPauser].
-func (s shareService) PauseNew(ctx context.Context, topic, reason string) error {
-	return s.withWaiting(ctx, topic, func(w mq.Waiting) error { return w.PauseNew(ctx, reason) })
-}
-
-// Resume implements [adaptertest.Pauser].
-func (s shareService) Resume(ctx context.Context, topic string) error {
-	return s.withWaiting(ctx, topic, func(w mq.Waiting) error { return w.Resume(ctx) })
-}
-
-func (s shareService) withWaiting(ctx context.Context, topic string, do func(mq.Waiting) error) error {
-	w, err := s.pauser.Operations().Waiting(ctx, mq.WaitingConfig{Topic: topic, Group: s.group})
-	if err != nil {
-		return err
-	}
-	return errors.Join(do(w), w.Close())
+	kill func()
 }
 
 func (s shareService) Subscriber() message.Subscriber { return s.Client.Subscriber() }

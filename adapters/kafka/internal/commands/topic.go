@@ -126,9 +126,7 @@ func (t *Topic) prepareLocked(timed bool) error {
 		return err
 	}
 	var ps check.Problems
-	if n := len(partitions); n != 1 {
-		ps.Add("topic "+t.Name+" partitions", n, "must be 1: everybody must read it in the same order")
-	}
+	kafkaname.CheckPartition(&ps, t.Name, len(partitions))
 	kafkaname.CheckCompacted(&ps, t.Name, timed, settings[t.Name])
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)

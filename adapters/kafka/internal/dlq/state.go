@@ -70,9 +70,7 @@ func (q *Queue) checkState(partitions int) error {
 		return err
 	}
 	var ps check.Problems
-	if partitions != 1 {
-		ps.Add("topic "+q.state.Topic+" partitions", partitions, "must be 1: everybody must read it in the same order")
-	}
+	kafkaname.CheckPartition(&ps, q.state.Topic, partitions)
 	kafkaname.CheckCompacted(&ps, q.state.Topic, false, settings[q.state.Topic])
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)

@@ -189,18 +189,5 @@ func (p *Provisioner) CheckCompanions(l *Layout) (problems check.Problems, wishe
 
 // companion returns a compacted topic: a DLQ's state, or the commands to a group.
 func companion(name string, k Kind, replicas int16, minInSync string) Topic {
-	t := Topic{Name: name, Kind: k, Partitions: 1, Replicas: replicas, Settings: map[string]string{
-		"cleanup.policy": "compact",
-		// The order of records decides a race for a claim. Compaction must not change it meanwhile.
-		"min.compaction.lag.ms":          strconv.FormatInt((10 * time.Minute).Milliseconds(), 10),
-		"segment.bytes":                  strconv.Itoa(16 << 20),
-		"unclean.leader.election.enable": "false",
-	}}
-	if k == Control {
-		t.Settings["message.timestamp.type"] = "LogAppendTime" // the broker's clock times commands
-	}
-	if minInSync != "" {
-		t.Settings["min.insync.replicas"] = minInSync
-	}
-	return t
+	return Topic{Name: name, Kind: k, Partitions: 1, Replicas: replicas, Settings: kafkaname.CompactedSettings(k == Control, minInSync)}
 }
