@@ -135,28 +135,27 @@ func metricsPage(all *prometheus.Registry) http.Handler {
 	return promhttp.HandlerFor(all, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 }
 
-// pollTopics exports what the broker reports about the topics of a sidecar, until end is called.
-func (a *app) pollTopics(ctx context.Context, c *setup, topics []string, log *slog.Logger, all *prometheus.Registry) (end func(), err error) {
+// pollTopics polls what the broker reports about the topics of a sidecar, until end is called.
+func (a *app) pollTopics(ctx context.Context, c *setup, topics []string, log *slog.Logger) (p *poller, end func(), err error) {
 	quiet := *a
 	quiet.Err = io.Discard // run has logged the warnings
 	b, err := quiet.open(ctx, *c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	only := make([]subject, len(topics))
 	for i, topic := range topics {
 		only[i] = subject{topic: topic, group: c.group}
 	}
 	// Several sidecars share the queues, so none reads messages.
-	p := newPoller(b, pollFlags{every: pollEvery, timeout: pollTimeout, max: max(maxPolled, len(topics))}, only, func(format string, args ...any) {
+	p = newPoller(b, pollFlags{every: pollEvery, timeout: pollTimeout, max: max(maxPolled, len(topics))}, only, func(format string, args ...any) {
 		log.Warn("metrics are missing", "error", fmt.Sprintf(format, args...))
 	})
 	p.knowsPolicy = true
-	all.MustRegister(p)
 	ctx, cancel := context.WithCancel(ctx)
 	var run sync.WaitGroup
 	run.Go(func() { p.run(ctx) })
-	return func() {
+	return p, func() {
 		cancel()
 		run.Wait()
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.maxClose())

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/brokerurl"
@@ -90,8 +93,9 @@ func countOrNil(n int64) *int64 {
 func planCommand(a *app) *cobra.Command {
 	var s subscriptionFlags
 	var m formatFlags
+	var p processFlags
 	cmd := &cobra.Command{
-		Use:   "plan --topic TOPIC [--group GROUP]",
+		Use:   "plan --topic TOPIC [--group GROUP] | --file FILE",
 		Short: "Show how a policy waits and what it would create",
 		Long: `Show the topics or queues that a subscription with this policy uses and creates, and how
 each retry waits. plan reads from the broker and creates nothing. If the broker cannot
@@ -106,6 +110,9 @@ NoProvisioning needs, or with --for operator those of a person who works on the 
   redeliver plan --broker kafka://localhost:9092 --topic orders --group billing --format kafka-acls --principal User:billing`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if p.file != "" {
+				return a.planFile(cmd, &p, m.format)
+			}
 			to, kind, err := a.subscription(cmd, &s)
 			if err != nil {
 				return err
@@ -134,6 +141,9 @@ NoProvisioning needs, or with --for operator those of a person who works on the 
 		},
 	}
 	s.flags(cmd)
+	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) {
+		flags.StringVar(&p.file, "file", "", "Plan each subscription of this YAML `file`, see redeliver run")
+	})
 	flags := cmd.Flags()
 	flags.StringVar(&m.format, "format", "", "Write down what to create, in this `format`: "+strings.Join(allFormats(), ", "))
 	flags.StringVar(&m.principal, "principal", "", "Write the rights of this `user`: User:name on Kafka, the user's name on RabbitMQ")
@@ -142,6 +152,43 @@ NoProvisioning needs, or with --for operator those of a person who works on the 
 	oneOf(cmd, "format", allFormats()...)
 	oneOf(cmd, "for", forConsumer, forOperator)
 	return cmd
+}
+
+// planFile prints the plans of a file of subscriptions. Its error has the problems of all.
+func (a *app) planFile(cmd *cobra.Command, p *processFlags, format string) error {
+	if format != "" {
+		return usagef("--format and --file exclude each other: write one file for each subscription, with --topic")
+	}
+	all, err := a.readFile(cmd, p)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	var texts []string
+	plans := a.list()
+	for _, s := range all {
+		for _, topic := range s.c.Topics {
+			if err := s.withBroker(cmd.Context(), setup{group: s.c.Group, policy: s.c.Policy}, func(b *broker) error {
+				plan, err := b.plan(cmd.Context(), topic)
+				if err != nil {
+					return err
+				}
+				texts = append(texts, visibleLines(plan.text))
+				return plans.add(plan.row)
+			}); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", s.name(), s.conn.withAddress(err)))
+			}
+		}
+	}
+	if a.output == formatTable {
+		err = a.write(strings.Join(texts, "\n"))
+	} else {
+		err = plans.end()
+	}
+	if errs = append(errs, err); errors.Join(errs...) != nil {
+		return brokerError(errors.Join(errs...))
+	}
+	return nil
 }
 
 // writePlan writes a plan for an administrator.

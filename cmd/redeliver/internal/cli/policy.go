@@ -24,6 +24,11 @@ type policyFlags struct {
 
 func (p *policyFlags) flags(cmd *cobra.Command) {
 	grouped(cmd.Flags(), groupPolicy, p.define)
+	completePolicy(cmd)
+}
+
+// completePolicy sets the shell completion of the flags of a policy.
+func completePolicy(cmd *cobra.Command) {
 	oneOf(cmd, "order", orderNames...)
 	oneOf(cmd, "backoff", "exponential:1s,60s", "exponential:1s,60s,factor=3,jitter=0.2", "fixed:10s", "steps:10s,1m,1h", "rocketmq")
 }
@@ -56,6 +61,7 @@ func (p *policyFlags) policy(given *pflag.FlagSet) (redeliver.Policy, error) {
 	}
 	if p.timeout <= 0 {
 		errs = append(errs, usagef("--timeout is %s: must be more than 0", p.timeout))
+		policy.Timeout = 0
 	}
 	var err error
 	if p.backoff != "" { // otherwise the policy's default holds

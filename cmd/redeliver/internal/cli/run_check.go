@@ -2,38 +2,36 @@ package cli
 
 import (
 	"cmp"
-	"errors"
 	"net"
 	"runtime"
 	"slices"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
-// readRun returns the configuration of the flags. Its error has all problems.
-func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ error) {
+// readRun returns the configuration of a subscription's flags, and all problems. dash is the number of arguments before
+// --, or -1 if there is no --.
+func (a *app) readRun(f *runFlags, given *pflag.FlagSet, dash int) (c sidecar.Config, errs []error) {
 	c.MaxCancel = a.MaxClose
-	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, usagef(format, args...)) }
 	var err error
 	if c.Broker, err = a.conn.url(a.Env); err != nil {
 		errs = append(errs, err)
 	}
-	c.Policy, err = f.policy.policy(cmd.Flags())
+	if c.Policy, err = f.policy.policy(given); err != nil {
+		errs = append(errs, err)
+	}
 	c.Policy.MaxTimeout, c.Policy.Classify = f.maxTimeout, sidecar.Classify
 	f.guards.setFields(&c.Policy)
-	if err == nil {
-		err = c.Policy.Validate("Policy")
-	}
-	if err != nil {
+	if err = c.Policy.Validate("Policy"); err != nil {
 		errs = append(errs, err)
 	}
 	f.checkWhat(&c, a.conn.loaded.Group, bad)
-	f.checkHandler(cmd.ArgsLenAtDash(), bad)
+	f.checkHandler(dash, bad)
 	if f.url != "" {
 		if f.authorization, err = sidecar.CheckAuthorization(a.Env(envAuthorization)); err != nil {
 			bad(envAuthorization+" %w", err)
@@ -43,10 +41,22 @@ func (a *app) readRun(cmd *cobra.Command, f *runFlags) (c sidecar.Config, _ erro
 	f.dedup.check(a.Env, bad)
 	c.DedupTTL = f.dedup.ttl
 	f.checkHow(&c, bad)
-	if len(errs) > 0 {
-		return c, usagef("%w", errors.Join(errs...))
+	return c, errs
+}
+
+// verify checks the flags of the process.
+func (p *processFlags) verify(bad func(string, ...any)) {
+	if err := mustBeOneOf("log", p.log, logFormats); err != nil {
+		bad("%w", err)
 	}
-	return c, nil
+	if p.metrics && p.health == "" {
+		bad("--metrics needs --health, the address that serves /metrics")
+	}
+	if p.health != "" {
+		if _, _, err := net.SplitHostPort(p.health); err != nil {
+			bad("--health is %q: must be an address, as in :8081 or 127.0.0.1:8081", p.health)
+		}
+	}
 }
 
 // checkWhat checks the topics and their group.
@@ -178,17 +188,6 @@ func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
 	}
 	if c.Drain = f.drain; f.drain <= 0 {
 		bad("--drain is %s: must be more than 0", f.drain)
-	}
-	if err := mustBeOneOf("log", f.log, []string{"text", "json"}); err != nil {
-		bad("%w", err)
-	}
-	if f.metrics && f.health == "" {
-		bad("--metrics needs --health, the address that serves /metrics")
-	}
-	if f.health != "" {
-		if _, _, err := net.SplitHostPort(f.health); err != nil {
-			bad("--health is %q: must be an address, as in :8081 or 127.0.0.1:8081", f.health)
-		}
 	}
 	if f.batch > 0 {
 		c.Batch = redeliver.BatchConfig{Size: f.batch, Bytes: cmp.Or(f.batchBytes, defaultBytes), Timeout: f.batchWait, Concurrency: cmp.Or(f.concurrency, 1)}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,8 +15,6 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
-	"github.com/redeliver/redeliver/internal/brokerurl"
-	"github.com/redeliver/redeliver/observe"
 )
 
 // envAuthorization names the variable with the Authorization header.
@@ -59,7 +56,6 @@ type runFlags struct {
 	batchWait                    time.Duration
 	concurrency, retries         int
 	drain                        time.Duration
-	health, log                  string
 
 	to            *url.URL // parsed url
 	authorization string
@@ -67,16 +63,21 @@ type runFlags struct {
 	statuses      sidecar.Statuses // parsed status
 
 	webhook webhookFlags
-	metrics bool
 	dedup   dedupFlags
 	// maxTimeout is the maximum extended timeout.
 	maxTimeout time.Duration
 }
 
+// processFlags are the flags of run that concern the whole process.
+type processFlags struct {
+	file, health, log string
+	check, metrics    bool
+}
+
 func runCommand(a *app) *cobra.Command {
-	f := &runFlags{}
+	f, p := &runFlags{}, &processFlags{}
 	cmd := &cobra.Command{
-		Use:   "run --topic TOPIC [--group GROUP] --http URL | --exec -- COMMAND [ARG]...",
+		Use:   "run --topic TOPIC [--group GROUP] --http URL | --exec -- COMMAND [ARG]... | --file FILE",
 		Short: "Consume messages with any program as the handler", DisableFlagsInUseLine: true,
 		Long: `Consume topics or queues with retries, delays and a DLQ. Any program can be the handler: one
 that receives each message as a POST to a URL, or a command that runs for each message.
@@ -91,17 +92,45 @@ With --exec the body is the standard input of the command, which runs without a 
 status 0 means that the message is done, 65 sends it to the DLQ, 126 and 127 mean that the
 command is not there, and all others are retried. --status changes the meaning of a status.
 
+--file reads many subscriptions, each with its broker, policy and handler, from a YAML file. Its
+keys are the names of these flags. --check reports all problems and starts nothing.
+
 run ends on SIGTERM or Ctrl-C. Messages that are running then have --drain to finish; those
 that do not finish are delivered again. See docs/reference/sidecar.md.`,
 		Example: `  redeliver run --broker kafka://localhost:9092 --topic orders --group billing --http http://localhost:8080/orders
   redeliver run --broker amqp://localhost/ --topic orders --retries 5 --backoff steps:10s,1m,1h --exec -- ./charge --fast
-  redeliver run --broker sqs://eu-central-1 --topic orders --http http://localhost:8080/ --batch 100 --health :8081`,
+  redeliver run --broker sqs://eu-central-1 --topic orders --http http://localhost:8080/ --batch 100 --health :8081
+  redeliver run --file subscriptions.yaml --check`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.argv = args
-			return a.serveMessages(cmd.Context(), cmd, f)
+			return a.serveMessages(cmd, f, p)
 		},
 	}
-	flags := cmd.Flags()
+	f.define(cmd.Flags())
+	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) {
+		flags.StringVar(&p.file, "file", "", "Read subscriptions from this YAML `file` instead of the flags, see docs/reference/subscriptions.md")
+		flags.BoolVar(&p.check, "check", false, "Report all problems of the flags or the file, connect to no broker, and end")
+	})
+	p.define(cmd.Flags())
+	completePolicy(cmd)
+	oneOf(cmd, "log", logFormats...)
+	return cmd
+}
+
+// logFormats are the values of --log.
+var logFormats = []string{"text", "json"}
+
+// define adds the flags that a file has for the whole process.
+func (p *processFlags) define(flags *pflag.FlagSet) {
+	grouped(flags, groupMonitoring, func(flags *pflag.FlagSet) {
+		flags.StringVar(&p.health, "health", "", "Serve /healthz and /readyz at this `address`, for example :8081 (default off)")
+		flags.BoolVar(&p.metrics, "metrics", false, "Serve Prometheus metrics as /metrics at the address of --health")
+		flags.StringVar(&p.log, "log", "text", "Log to stderr in this `format`: text or json")
+	})
+}
+
+// define adds the flags of a subscription.
+func (f *runFlags) define(flags *pflag.FlagSet) {
 	grouped(flags, groupSubscription, func(flags *pflag.FlagSet) {
 		flags.StringArrayVar(&f.topics, "topic", nil, "Consume this `topic`; on RabbitMQ and SQS this queue (required). Repeatable")
 		flags.StringVar(&f.group, "group", "", "Kafka: consume as this consumer or share `group` (required, unless the profile has one)")
@@ -127,80 +156,9 @@ that do not finish are delivered again. See docs/reference/sidecar.md.`,
 		f.dedup.flags(flags)
 		flags.DurationVar(&f.drain, "drain", defaultDrain, "Let running messages finish for this `duration` when run ends")
 	})
-	f.policy.flags(cmd)
-	grouped(flags, groupPolicy, func(flags *pflag.FlagSet) {
-		f.guards.flags(flags)
-	})
-	grouped(flags, groupMonitoring, func(flags *pflag.FlagSet) {
-		flags.StringVar(&f.health, "health", "", "Serve /healthz and /readyz at this `address`, for example :8081 (default off)")
-		flags.BoolVar(&f.metrics, "metrics", false, "Serve Prometheus metrics as /metrics at the address of --health")
-		f.webhook.flags(flags)
-		flags.StringVar(&f.log, "log", "text", "Log to stderr in this `format`: text or json")
-	})
-	oneOf(cmd, "log", "text", "json")
-	return cmd
-}
-
-// serveMessages handles messages until ctx ends.
-func (a *app) serveMessages(ctx context.Context, cmd *cobra.Command, f *runFlags) (err error) {
-	c, err := a.readRun(cmd, f)
-	if err != nil {
-		return err
-	}
-	if isKafka := c.Broker.Broker == brokerurl.Kafka || c.Broker.Broker == brokerurl.KafkaShare; isKafka && !cmd.Flags().Changed("max-batch-bytes") {
-		c.Broker.MaxBatch = maxBatchFor(c.Broker, c.Topics)
-	}
-	c.Log = a.logger(f.log)
-	for _, warning := range plainPasswords(c.Broker, "") {
-		c.Log.Warn(warning)
-	}
-	if c.Handler, err = a.newHandler(f, &c); err != nil {
-		return usagef("--exec cannot start its command: %w", err)
-	}
-	c.Sink = redeliver.NewSlogSink(c.Log)
-	if f.webhook.to != nil {
-		w := f.webhook.open(&c)
-		defer w.End() // after Run, so that it reports the last dead letters
-		c.Sink = observe.Sinks(c.Sink, w)
-	}
-	c.Health = sidecar.NewHealth(c.Broker.Broker, c.Topics)
-	row := handlingRow{Broker: string(c.Broker.Broker), Topics: c.Topics, Group: c.Group, Handler: f.handlerName(), OnDeadLetter: f.webhook.name()}
-	if c.Dedup, err = f.dedup.open(); err != nil {
-		return err
-	}
-	if f.health != "" {
-		pages := http.NewServeMux()
-		pages.Handle("/", c.Health.Handler())
-		c.Extensions = sidecar.NewExtensions(c.Policy)
-		pages.Handle(sidecar.ExtendPath, c.Extensions)
-		if f.metrics {
-			var end func()
-			if end, err = a.addMetrics(ctx, &c, pages); err != nil {
-				return err
-			}
-			defer end()
-		}
-		at, end, err := listen(ctx, "--health", f.health, pages)
-		if err != nil {
-			return err
-		}
-		defer end()
-		c.Extensions.Listening(at)
-		row.Health = "http://" + at
-	}
-	if err := a.printOne(row, func(t *details) {
-		t.line("topics", strings.Join(row.Topics, ", "))
-		t.line("group", row.Group)
-		t.line("handler", row.Handler)
-		t.line("health", row.Health)
-		t.line("on dead letter", row.OnDeadLetter)
-	}); err != nil {
-		return err
-	}
-	if err := sidecar.Run(ctx, c); err != nil {
-		return brokerError(err)
-	}
-	return nil
+	grouped(flags, groupPolicy, f.policy.define)
+	grouped(flags, groupPolicy, f.guards.flags)
+	grouped(flags, groupMonitoring, f.webhook.flags)
 }
 
 // handlerName returns the handler as run prints it. The arguments are omitted, because they may be secrets.
@@ -215,10 +173,10 @@ func (f *runFlags) handlerName() string {
 	return name
 }
 
-func (a *app) newHandler(f *runFlags, c *sidecar.Config) (sidecar.Handler, error) {
+func (a *app) newHandler(f *runFlags, p *processFlags, c *sidecar.Config) (sidecar.Handler, error) {
 	if f.exec {
 		say := func(id, line string) { a.sayf("%s: %s", visible(id), line) }
-		if f.log == "json" {
+		if p.log == "json" {
 			say = func(id, line string) { c.Log.Info("output of the command", "id", visible(id), "line", visible(line)) }
 		}
 		return sidecar.NewExec(f.argv, os.Environ(), f.statuses, say)

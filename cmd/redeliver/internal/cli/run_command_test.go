@@ -34,9 +34,14 @@ func (s *testKafka) handle(args ...string) *handling { return s.handleIn(nil, ar
 // handleIn is handle with an environment.
 func (s *testKafka) handleIn(env map[string]string, args ...string) *handling {
 	s.t.Helper()
+	return s.start(env, append([]string{"run", "-o", "json", "--broker", s.url, "--topic", "payments", "--group", "billing", "--backoff", "fixed:50ms"}, args...)...)
+}
+
+// start runs the command with these arguments until stop is called.
+func (s *testKafka) start(env map[string]string, args ...string) *handling {
+	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	ended := make(chan ending, 1)
-	args = append([]string{"run", "-o", "json", "--broker", s.url, "--topic", "payments", "--group", "billing", "--backoff", "fixed:50ms"}, args...)
 	h := &handling{t: s.t, out: &buffer{}}
 	var errs buffer
 	go func() {

@@ -15,19 +15,24 @@ import (
 // Extensions lets programs extend attempts. It serves [ExtendPath]: each attempt has a URL, which only its program
 // knows, and a POST to it extends the attempt.
 type Extensions struct {
-	by   time.Duration // the default
 	base string
 
 	mu      sync.Mutex
-	running map[string]func(by time.Duration) error // by token
+	running map[string]extensible // by token
+}
+
+// extensible is a running attempt.
+type extensible struct {
+	by     time.Duration // the default
+	extend func(by time.Duration) error
 }
 
 // ExtendPath is the pattern of the URLs.
 const ExtendPath = "POST /extend/{token}"
 
-// NewExtensions returns the extensions of a policy. Serve them at the address that Listening gets.
-func NewExtensions(p redeliver.Policy) *Extensions {
-	return &Extensions{by: p.WithDefaults().Timeout, running: make(map[string]func(by time.Duration) error)}
+// NewExtensions returns the extensions of all subscriptions of a process. Serve them at the address that Listening gets.
+func NewExtensions() *Extensions {
+	return &Extensions{running: make(map[string]extensible)}
 }
 
 // Listening sets the address at which the URLs are served. Call it before Run. If address has no host, as in :8081, the
@@ -40,15 +45,16 @@ func (e *Extensions) Listening(address string) {
 	e.base = "http://" + address + "/extend/"
 }
 
-// begin returns the URL of an attempt until end is called. Without extensions it is empty.
-func (e *Extensions) begin(ctx context.Context) (url string, end func()) {
+// begin returns the URL of an attempt until end is called. A POST extends it by the default by, unless it says otherwise.
+// Without extensions the URL is empty.
+func (e *Extensions) begin(ctx context.Context, by time.Duration) (url string, end func()) {
 	if e == nil {
 		return "", func() {}
 	}
 	token := rand.Text()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.running[token] = func(by time.Duration) error { return redeliver.Extend(ctx, by) }
+	e.running[token] = extensible{by, func(by time.Duration) error { return redeliver.Extend(ctx, by) }}
 	return e.base + token, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -59,9 +65,9 @@ func (e *Extensions) begin(ctx context.Context) (url string, end func()) {
 // ServeHTTP extends the attempt of a URL.
 func (e *Extensions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
-	extend, ok := e.running[r.PathValue("token")]
+	attempt, ok := e.running[r.PathValue("token")]
 	e.mu.Unlock()
-	by := e.by
+	by := attempt.by
 	if text := r.URL.Query().Get("for"); text != "" {
 		var err error
 		if by, err = time.ParseDuration(text); err != nil || by <= 0 {
@@ -73,7 +79,7 @@ func (e *Extensions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no such attempt runs", http.StatusNotFound)
 		return
 	}
-	if err := extend(by); err != nil {
+	if err := attempt.extend(by); err != nil {
 		http.Error(w, fmt.Sprint(err), http.StatusConflict)
 		return
 	}

@@ -28,7 +28,7 @@ func (e *extendable) Extend(by time.Duration) error {
 // While a program has a message, its URL extends the attempt, and no other URL does.
 func TestExtensions(t *testing.T) {
 	t.Parallel()
-	e := NewExtensions(redeliver.Policy{Timeout: time.Minute})
+	e := NewExtensions()
 	mux := http.NewServeMux()
 	mux.Handle(ExtendPath, e)
 	server := httptest.NewServer(mux)
@@ -49,7 +49,7 @@ func TestExtensions(t *testing.T) {
 	}
 	attempt := &extendable{}
 	var own string
-	r := &runner{Config: Config{Health: NewHealth(brokerurl.Kafka, nil), Extensions: e, Handler: handlerFunc(func(_ context.Context, m *Message) error {
+	r := &runner{Config: Config{Policy: redeliver.Policy{Timeout: time.Minute}, Health: NewHealth("orders", brokerurl.Kafka, nil), Extensions: e, Handler: handlerFunc(func(_ context.Context, m *Message) error {
 		own = m.Extend
 		if h := requestHeader(m); h.Get("Redeliver-Extend") != own {
 			t.Errorf("the post has %q, not %q", h.Get("Redeliver-Extend"), own)
@@ -100,9 +100,9 @@ func TestABatchIsExtended(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := NewExtensions(redeliver.Policy{})
+	e := NewExtensions()
 	e.Listening("[::]:8081")
-	r := &runner{Config: Config{Health: NewHealth(brokerurl.Kafka, nil), Extensions: e, Handler: NewHTTP(HTTPConfig{URL: target, Requests: 1})}}
+	r := &runner{Config: Config{Health: NewHealth("orders", brokerurl.Kafka, nil), Extensions: e, Handler: NewHTTP(HTTPConfig{URL: target, Requests: 1})}}
 	if err := r.callBatcher(t.Context(), []*Message{newMessage(), newMessage()}, func(int, error) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestABatchIsExtended(t *testing.T) {
 func TestTheAddressOfExtensions(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{":8081": "http://127.0.0.1:8081/extend/", "10.0.0.7:1": "http://10.0.0.7:1/extend/", "[::1]:1": "http://[::1]:1/extend/"} {
-		e := NewExtensions(redeliver.Policy{})
+		e := NewExtensions()
 		if e.Listening(address); e.base != want {
 			t.Errorf("%s: %s, want %s", address, e.base, want)
 		}

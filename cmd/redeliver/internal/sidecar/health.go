@@ -14,9 +14,10 @@ import (
 	"github.com/redeliver/redeliver/observe"
 )
 
-// Health is the state of a sidecar, for the orchestrator that restarts it or sends it traffic. It is safe for
+// Health is the state of a subscription, for the orchestrator that restarts it or sends it traffic. It is safe for
 // concurrent use.
 type Health struct {
+	name      string                         // of its subscription
 	unreached atomic.Pointer[UnreachedError] // nil if the handler is reached, as far as is known
 	sqs       bool                           // queues may be given as URLs and ARNs
 
@@ -26,35 +27,48 @@ type Health struct {
 	ending  bool
 }
 
-// NewHealth returns the health of a sidecar that has not started to consume its topics.
-func NewHealth(broker brokerurl.Broker, topics []string) *Health {
-	h := &Health{sqs: broker == brokerurl.SQS, waiting: make(map[string]bool), trouble: make(map[string]map[redeliver.Change]string)}
+// NewHealth returns the health of a subscription that has not started to consume its topics.
+func NewHealth(name string, broker brokerurl.Broker, topics []string) *Health {
+	h := &Health{name: name, sqs: broker == brokerurl.SQS, waiting: make(map[string]bool), trouble: make(map[string]map[redeliver.Change]string)}
 	for _, t := range topics {
 		h.waiting[t] = true
 	}
 	return h
 }
 
-// Handler serves /healthz and /readyz. /healthz always succeeds. /readyz succeeds while all topics are consumed and the
-// handler is reached.
-func (h *Health) Handler() http.Handler {
+// HealthPages serves /healthz and /readyz of subscriptions. /healthz always succeeds. /readyz succeeds while all topics
+// are consumed and each handler is reached. With more than one subscription it names each.
+func HealthPages(all ...*Health) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		why := h.Why()
-		if len(why) == 0 {
-			fmt.Fprintln(w, "ok")
-			return
+		var lines []string
+		ready := true
+		for _, h := range all {
+			why := h.Why()
+			if len(why) == 0 {
+				why = []string{"ok"}
+			} else {
+				ready = false
+			}
+			for _, line := range why {
+				if len(all) > 1 {
+					line = h.name + ": " + line
+				}
+				lines = append(lines, line)
+			}
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		fmt.Fprintln(w, strings.Join(why, "\n"))
+		if !ready {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		fmt.Fprintln(w, strings.Join(lines, "\n"))
 	})
 	return mux
 }
 
-// Why returns why the sidecar is not ready. It is empty if the sidecar is ready.
+// Why returns why the subscription is not ready. It is empty if it is ready.
 func (h *Health) Why() (why []string) {
 	h.mu.Lock()
 	for topic := range h.waiting {

@@ -134,7 +134,7 @@ func (r *runner) handleOne(ctx context.Context, m *Message) error {
 }
 
 func (r *runner) callHandler(ctx context.Context, m *Message) error {
-	url, end := r.Extensions.begin(ctx)
+	url, end := r.Extensions.begin(ctx, r.Policy.Timeout)
 	defer end()
 	m.Extend = url
 	return r.callUntilReached(ctx, func() error { return r.Handler.Handle(ctx, m) })
@@ -160,7 +160,7 @@ func (r *runner) callBatcher(ctx context.Context, all []*Message, answer func(i 
 	if !ok {
 		return fmt.Errorf("%T does not handle batches", r.Handler)
 	}
-	url, end := r.Extensions.begin(ctx)
+	url, end := r.Extensions.begin(ctx, r.Policy.Timeout)
 	defer end()
 	for _, m := range all {
 		m.Extend = url

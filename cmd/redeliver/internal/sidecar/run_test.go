@@ -42,7 +42,7 @@ func TestReach(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				h := NewHealth(brokerurl.Kafka, nil)
+				h := NewHealth("orders", brokerurl.Kafka, nil)
 				ending := make(chan struct{})
 				r := &runner{Config: Config{Health: h, Handler: handlerFunc(func(context.Context, *Message) error {
 					if time.Since(began) < c.back {
@@ -73,7 +73,7 @@ func TestTheWaitForTheHandlerEndsWithTheAttempt(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		lost := errors.New("lost")
 		time.AfterFunc(time.Second, func() { cancel(lost) })
-		r := &runner{Config: Config{Health: NewHealth(brokerurl.Kafka, nil), Handler: handlerFunc(func(context.Context, *Message) error { return errGone })}}
+		r := &runner{Config: Config{Health: NewHealth("orders", brokerurl.Kafka, nil), Handler: handlerFunc(func(context.Context, *Message) error { return errGone })}}
 		if err := r.handleOne(ctx, newMessage()); !errors.Is(err, lost) {
 			t.Errorf("%v", err)
 		}
@@ -84,7 +84,7 @@ func TestTheWaitForTheHandlerEndsWithTheAttempt(t *testing.T) {
 func TestReachReportsChanges(t *testing.T) {
 	var log strings.Builder
 	var says error
-	h := NewHealth(brokerurl.Kafka, nil)
+	h := NewHealth("orders", brokerurl.Kafka, nil)
 	r := &runner{
 		Config: Config{Health: h, Log: slog.New(slog.NewTextHandler(&log, nil)), Handler: handlerFunc(func(context.Context, *Message) error { return says })},
 		ending: make(chan struct{}),
@@ -123,7 +123,7 @@ func TestCancelledCallsAreAwaited(t *testing.T) {
 	for _, c := range []struct{ takes, want time.Duration }{{0, 0}, {time.Second, time.Second}, {time.Hour, 3 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
 			entered := make(chan struct{})
-			r := &runner{Config: Config{Health: NewHealth(brokerurl.Kafka, nil), Handler: handlerFunc(func(context.Context, *Message) error {
+			r := &runner{Config: Config{Health: NewHealth("orders", brokerurl.Kafka, nil), Handler: handlerFunc(func(context.Context, *Message) error {
 				close(entered)
 				<-time.After(c.takes)
 				return nil
@@ -149,7 +149,7 @@ func TestHealthOfOneQueue(t *testing.T) {
 		brokerurl.RabbitMQ: "arn:shop:orders-eu arn:shop:orders http://sqs/1/orders shop/orders shop:orders",
 		brokerurl.SQS:      "arn:shop:orders-eu shop/orders shop:orders",
 	} {
-		h := NewHealth(broker, []string{"orders", "shop/orders", "shop:orders", "arn:shop:orders", "arn:shop:orders-eu", "http://sqs/1/orders"})
+		h := NewHealth("orders", broker, []string{"orders", "shop/orders", "shop:orders", "arn:shop:orders", "arn:shop:orders-eu", "http://sqs/1/orders"})
 		h.record(redeliver.SubscriptionChanged{Origin: "orders", Change: "consuming"})
 		var got []string
 		for _, why := range h.Why() {
@@ -162,12 +162,12 @@ func TestHealthOfOneQueue(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	h := NewHealth(brokerurl.SQS, []string{"orders", "https://sqs.eu-west-1.amazonaws.com/1/refunds"})
+	h := NewHealth("orders", brokerurl.SQS, []string{"orders", "https://sqs.eu-west-1.amazonaws.com/1/refunds"})
 	var events int
 	sink := h.sink(redeliver.SinkFunc(func(redeliver.Event) { events++ }))
 	ask := func(path string) (int, string) {
 		w := httptest.NewRecorder()
-		h.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		HealthPages(h).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Code, strings.TrimSpace(w.Body.String())
 	}
 	changed := func(origin, change string) func() {
