@@ -38,6 +38,11 @@ func saramaClient(t *testing.T, addrs []string) sarama.Client {
 func consume(t *testing.T, p fixture, cfg kafka.Config, h kafka.Handler) (ev *events, stop func()) {
 	t.Helper()
 	ev = newEvents()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the last events: %v", ev.last(20))
+		}
+	})
 	cfg.Group, cfg.Sink, cfg.Policy = p.group, ev, withoutOutages(cfg.Policy)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -2,7 +2,6 @@ package kafka_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -64,14 +63,8 @@ func TestOnKafkaMessagesOfATopicThatWasCreatedAgainHaveOtherIDs(t *testing.T) {
 		if name == "new" {
 			break
 		}
-		deleted, err := adm.DeleteTopics(t.Context(), p.topic)
-		if err = errors.Join(err, deleted.Error()); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the topic is created again", func() bool { // a real broker deletes it later
-			res, err := adm.CreateTopic(t.Context(), 4, 1, nil, p.topic)
-			return errors.Join(err, res.Err) == nil
-		})
+		kafkatest.DropTopic(t, adm, p.topic)
+		kafkatest.MakeTopic(t, adm, 4, nil, p.topic)
 	}
 }
 

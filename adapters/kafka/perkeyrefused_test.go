@@ -161,7 +161,7 @@ func TestOnKafkaPerKeyRefusesLevelsWithMorePartitionsAndSaysHowToLoseThem(t *tes
 	cfg := kafka.Config{Brokers: p.addrs, Group: p.group, Policy: perKeyPolicy(100 * time.Millisecond)}
 	c, _ := openClient(t, cfg)
 	_, err := c.Subscriber().Subscribe(t.Context(), p.topic)
-	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "order OrderFirstAttempts until the topic is empty") || strings.Contains(err.Error(), "Raise") {
+	if !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "OrderFirstAttempts until the topic is empty") || strings.Contains(err.Error(), "Raise") {
 		t.Fatal(err)
 	}
 	cfg.Policy.Order = redeliver.OrderFirstAttempts

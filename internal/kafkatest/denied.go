@@ -298,6 +298,11 @@ func (d *Denied) deny(t *testing.T, op Operation, then func()) {
 	}
 	d.wantReported(t, op, n)
 	denied.Remove()
+	if op.Key == kmsg.DeleteRecords { // no event says that it works again, and another refusal within a minute is not reported
+		if again := RecordOperations(d.Cluster); !Within(deniedWaits, func() bool { return slices.Contains(again.Used(), op) }) {
+			t.Fatal("it was not tried again")
+		}
+	}
 	d.WantWorks(t)
 }
 
