@@ -1,7 +1,9 @@
 package deadletter
 
 import (
+	"encoding/json"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redeliver/redeliver"
 )
@@ -10,10 +12,40 @@ import (
 // offset, such as "2/1045"; on RabbitMQ a hash of the message; on SQS its MessageId.
 type Position string
 
-// Header is one header of a message, as the broker has it.
+// Header is one header of a message, as the broker has it. In JSON its value is in base64, and so is a name that is not UTF-8, as
+// "name_base64" beside its closest text.
 type Header struct {
 	Name  string `json:"name"`
 	Value []byte `json:"value"` // nil if the broker has a null
+}
+
+// jsonHeader is a Header in JSON, which has no text for other bytes than UTF-8.
+type jsonHeader struct {
+	Name  string `json:"name"`
+	Bytes []byte `json:"name_base64,omitempty"`
+	Value []byte `json:"value"`
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (h Header) MarshalJSON() ([]byte, error) {
+	j := jsonHeader{Name: h.Name, Value: h.Value}
+	if !utf8.ValidString(h.Name) {
+		j.Bytes = []byte(h.Name)
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (h *Header) UnmarshalJSON(text []byte) error {
+	var j jsonHeader
+	if err := json.Unmarshal(text, &j); err != nil {
+		return err
+	}
+	*h = Header{Name: j.Name, Value: j.Value}
+	if j.Bytes != nil {
+		h.Name = string(j.Bytes)
+	}
+	return nil
 }
 
 // Message is one dead letter.

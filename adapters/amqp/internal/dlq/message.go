@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -154,12 +153,8 @@ func propertiesOf(d *amqp091.Delivery) (all []deadletter.Header) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
-		switch v := d.Headers[name].(type) {
-		case string, nil, []any, amqp091.Table, amqp091.Decimal: // the last three come back as text
-		case []byte:
-			add(headerType+name, "bytes")
-		default:
-			add(headerType+name, fmt.Sprintf("%T", v))
+		if kind := typeOf(d.Headers[name]); kind != "" {
+			add(headerType+name, kind)
 		}
 	}
 	return all
@@ -194,33 +189,4 @@ func fromProperties(all []deadletter.Header) (d amqp091.Delivery, types map[stri
 	}
 	d.DeliveryMode = cmp.Or(d.DeliveryMode, amqp091.Persistent)
 	return d, types
-}
-
-// parseTyped restores the value of a header from a file. It is text if it does not have the form of its type.
-func parseTyped(kind string, text []byte) any {
-	if kind == "bytes" {
-		return text
-	}
-	for _, zero := range []any{false, int8(0), int16(0), int32(0), int64(0), uint8(0), uint16(0), uint32(0), float32(0), float64(0), time.Time{}} {
-		if v := reflect.New(reflect.TypeOf(zero)); fmt.Sprintf("%T", zero) == kind && parseInto(v.Interface(), string(text)) {
-			return v.Elem().Interface()
-		}
-	}
-	return string(text)
-}
-
-// parseInto parses text into the variable that to points to, and reports whether it could.
-func parseInto(to any, text string) bool {
-	switch to := to.(type) {
-	case *string:
-		*to = text
-		return true
-	case *time.Time:
-		at, err := time.Parse(time.RFC3339, text)
-		*to = at
-		return err == nil
-	default:
-		n, _ := fmt.Sscan(text, to, new(string))
-		return n == 1 // nothing follows the value
-	}
 }

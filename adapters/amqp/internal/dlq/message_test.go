@@ -1,9 +1,6 @@
 package dlq
 
 import (
-	"bytes"
-	"context"
-	"io"
 	"reflect"
 	"testing"
 	"time"
@@ -14,7 +11,6 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/scan"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -61,65 +57,13 @@ func TestReplayRestoresTheMessage(t *testing.T) {
 	if again := wire.PlainCopy(&recordFrom(m, m.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
 		t.Errorf("the replay is %+v, want %+v", again, was)
 	}
-	var file bytes.Buffer
-	fake := &fileQueue{Queue: driver.New(q), m: m}
-	if _, err := deadletter.Export(t.Context(), fake, deadletter.Filter{}, &file); err != nil {
-		t.Fatal(err)
+	added := exportAndImport(t, m)
+	if added.State != m.State {
+		t.Errorf("imported as %+v, want %+v", added.State, m.State)
 	}
-	if _, err := deadletter.Import(t.Context(), fake, &file, deadletter.ImportOptions{Who: "ann", Why: "test"}); err != nil {
-		t.Fatal(err)
-	}
-	if fake.added == nil {
-		t.Fatal("nothing was imported")
-	}
-	if fake.added.State != m.State {
-		t.Errorf("imported as %+v, want %+v", fake.added.State, m.State)
-	}
-	if again := wire.PlainCopy(&recordFrom(fake.added, fake.added.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
+	if again := wire.PlainCopy(&recordFrom(added, added.Headers, nil).Delivery); !reflect.DeepEqual(again, was) {
 		t.Errorf("read from the file it is %+v, want %+v", again, was)
 	}
-}
-
-// fileQueue is a DLQ with one message. It records added messages.
-type fileQueue struct {
-	deadletter.Queue
-	m, added *deadletter.Message
-	done     bool
-}
-
-func (f *fileQueue) Scan(context.Context, deadletter.From) (deadletter.Scan, error) { return f, nil }
-
-func (f *fileQueue) Next(context.Context, func(*deadletter.Message) bool) (*deadletter.Message, error) {
-	if f.done {
-		return nil, io.EOF
-	}
-	f.done = true
-	return f.m, nil
-}
-
-func (f *fileQueue) Close() error { return nil }
-
-func (f *fileQueue) Claim(context.Context, deadletter.Holder) (deadletter.Claim, error) {
-	return fileClaim{f: f}, nil
-}
-
-type fileClaim struct {
-	deadletter.Claim
-	f *fileQueue
-}
-
-func (c fileClaim) Save(context.Context, deadletter.Task) error { return nil }
-func (c fileClaim) Release(context.Context) error               { return nil }
-
-func (c fileClaim) Requested(context.Context, string) (deadletter.Request, error) {
-	return deadletter.RequestNone, nil
-}
-
-func (c fileClaim) Add(_ context.Context, msgs []*deadletter.Message) []error {
-	for _, m := range msgs {
-		c.f.added = m
-	}
-	return make([]error, len(msgs))
 }
 
 // A position depends on the message, and not on the broker's counts.

@@ -23,7 +23,7 @@ func TextOf(v any) (text string, ok bool) {
 	case bool:
 		return strconv.FormatBool(v), true
 	case time.Time:
-		return v.UTC().Format(time.RFC3339), true
+		return timeText(v), true
 	case byte, int8, int16, uint16, int32, uint32, int64, float32, float64, int:
 		return fmt.Sprint(v), true
 	case amqp091.Decimal:
@@ -32,6 +32,30 @@ func TextOf(v any) (text string, ok bool) {
 	default:
 		return "", false
 	}
+}
+
+// timeText returns a time as RFC 3339, or as Unix seconds if RFC 3339 has no text for it. AMQP's times have 64 bits of seconds, and a
+// producer that writes milliseconds is in the year 55,000.
+func timeText(t time.Time) string {
+	if s := t.Unix(); s < firstSecond || s > lastSecond {
+		return strconv.FormatInt(s, 10)
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// The years 0 to 9999 in Unix seconds.
+const (
+	firstSecond = -62_167_219_200
+	lastSecond  = 253_402_300_799
+)
+
+// ParseTime undoes the text of a time.
+func ParseTime(text string) (time.Time, bool) {
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, true
+	}
+	s, err := strconv.ParseInt(text, 10, 64)
+	return time.Unix(s, 0), err == nil
 }
 
 // HeaderBytes returns a header's value as bytes: text and bytes unchanged, numbers as text, tables and arrays as
@@ -46,7 +70,7 @@ func HeaderBytes(v any) []byte {
 	if text, ok := TextOf(v); ok {
 		return []byte(text)
 	}
-	text, err := json.Marshal(replaceTimes(v, func(t time.Time) any { return t.UTC() }))
+	text, err := json.Marshal(replaceTimes(v, func(t time.Time) any { return timeText(t) }))
 	if err != nil {
 		return fmt.Append(nil, v)
 	}
