@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -19,9 +20,14 @@ const (
 	// EncodedAttribute describes the parts that DefaultMarshaler encoded because SQS refuses them. It
 	// is a JSON object with
 	//
-	//	body      "base64", or "empty" for an empty body, which is written as one space
-	//	metadata  the entries without an attribute: an empty value, a name or a
-	//	          character that SQS refuses, more than nine entries
+	//	body        "base64", or "empty" for an empty body, which is written as one space
+	//	metadata    the entries without an attribute: an empty value, a name or a
+	//	            character that SQS refuses, more than nine entries
+	//	bytes       those of them that are not UTF-8: a list of pairs of name and value,
+	//	            in base64
+	//	uuid        a UUID that SQS refuses, in base64
+	//	attributes  attributes of other types that an import had no room for: a list of
+	//	            name, type and value, in base64
 	EncodedAttribute = wire.EncodedAttribute
 	// StateAttribute is the one message attribute in which redeliver's state travels:
 	// a JSON object with the fields of redeliver's headers, without their prefix, all
@@ -67,10 +73,13 @@ func (DefaultMarshaler) Unmarshal(m *types.Message) (*message.Message, error) {
 	}
 	uuid, named := wire.UUIDOf(m)
 	if !named {
-		uuid = aws.ToString(m.MessageId)
+		uuid = cmp.Or(string(e.UUID), aws.ToString(m.MessageId))
 	}
 	msg := message.NewMessage(uuid, payload)
-	maps.Copy(msg.Metadata, e.Metadata)
+	maps.Copy(msg.Metadata, e.AllMetadata())
+	for _, a := range e.Attributes {
+		msg.Metadata[a.Name] = string(a.Value)
+	}
 	for name, v := range m.MessageAttributes {
 		switch {
 		case name == UUIDAttribute && named, name == EncodedAttribute && ok:
@@ -86,10 +95,14 @@ func (DefaultMarshaler) Unmarshal(m *types.Message) (*message.Message, error) {
 // Marshal implements [Marshaler].
 func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (string, map[string]types.MessageAttributeValue, error) {
 	attributes := map[string]types.MessageAttributeValue{}
-	if msg.UUID != "" && wire.IsValidText(msg.UUID) {
+	var e wire.Encoded
+	switch {
+	case msg.UUID == "":
+	case wire.IsValidText(msg.UUID):
 		attributes[UUIDAttribute] = wire.TextAttribute(msg.UUID)
+	default:
+		e.UUID = []byte(msg.UUID)
 	}
-	e := wire.Encoded{Metadata: map[string]string{}}
 	body := e.EncodeBody(msg.Payload)
 	names := slices.Sorted(maps.Keys(msg.Metadata))
 	var plain []string
@@ -100,18 +113,18 @@ func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (string, map[str
 		case v != "" && wire.IsValidText(v) && wire.IsMetadataName(name):
 			plain = append(plain, name)
 		default:
-			e.Metadata[name] = v
+			e.Add(name, v)
 		}
 	}
 	room := wire.MaxAttributes - len(attributes)
-	if len(plain) > room || len(e.Metadata) > 0 || e.Body != "" {
+	if len(plain) > room || !e.IsEmpty() {
 		room--
 	}
 	for i, name := range plain {
 		if i < room {
 			attributes[name] = wire.TextAttribute(msg.Metadata[name])
 		} else {
-			e.Metadata[name] = msg.Metadata[name]
+			e.Add(name, msg.Metadata[name])
 		}
 	}
 	e.AddTo(attributes)

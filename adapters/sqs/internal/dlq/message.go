@@ -48,8 +48,12 @@ func (q *Queue) readMessage(m *types.Message) *deadletter.Message {
 		}
 		dead.Headers = append(dead.Headers, deadletter.Header{Name: name, Value: wire.AttributeBytes(own[name])})
 	}
-	for _, name := range slices.Sorted(maps.Keys(e.Metadata)) {
-		dead.Headers = append(dead.Headers, deadletter.Header{Name: name, Value: []byte(e.Metadata[name])})
+	for _, a := range e.Attributes {
+		dead.Headers = append(dead.Headers, deadletter.Header{Name: a.Name, Value: a.Value})
+	}
+	metadata := e.AllMetadata()
+	for _, name := range slices.Sorted(maps.Keys(metadata)) {
+		dead.Headers = append(dead.Headers, deadletter.Header{Name: name, Value: []byte(metadata[name])})
 	}
 	if group := rec.Attributes[wire.GroupID]; group != "" {
 		dead.Key = []byte(group)
@@ -82,36 +86,68 @@ func recordFrom(m *deadletter.Message, headers []deadletter.Header) *wire.Record
 	rec := was
 	rec.Attributes = maps.Clone(was.Attributes)
 	old, _ := wire.EncodedOf(&was.Native)
-	e := wire.Encoded{Metadata: map[string]string{}}
+	e := wire.Encoded{UUID: old.UUID}
 	if m.Native != nil && bytes.Equal(body, m.Body) {
 		e.Body = old.Body
 	} else {
 		rec.Body = aws.String(e.EncodeBody(m.Body))
 	}
-	rec.MessageAttributes = make(map[string]types.MessageAttributeValue, len(headers)+1)
+	typed := maps.Clone(was.MessageAttributes)
+	if typed == nil {
+		typed = make(map[string]types.MessageAttributeValue)
+	}
+	for _, a := range old.Attributes {
+		typed[a.Name] = wire.Attribute(a.Type, a.Value)
+	}
+	encoded := old.AllMetadata()
+	own := make(map[string]types.MessageAttributeValue, len(headers)+1)
 	for _, h := range headers {
-		v, known := was.MessageAttributes[h.Name]
-		value, meta := old.Metadata[h.Name]
+		v, known := typed[h.Name]
+		value, meta := encoded[h.Name]
+		kind := kinds[h.Name]
 		switch {
 		case known && bytes.Equal(wire.AttributeBytes(v), h.Value):
-			rec.MessageAttributes[h.Name] = v
-		case meta && value == string(h.Value), len(h.Value) == 0, h.Name != wire.UUIDAttribute && !wire.IsMetadataName(h.Name), len(rec.MessageAttributes) >= wire.MaxAttributes-1:
-			e.Metadata[h.Name] = string(h.Value)
-		case kinds[h.Name] != "":
-			rec.MessageAttributes[h.Name] = wire.Attribute(kinds[h.Name], h.Value)
+			own[h.Name] = v
+		case meta && value == string(h.Value), h.Name == wire.EncodedAttribute, !wire.IsAttribute(wire.Displaced{Name: h.Name, Type: wire.BinaryType, Value: h.Value}):
+			e.Add(h.Name, string(h.Value))
+		case kind != "" && wire.IsAttribute(wire.Displaced{Name: h.Name, Type: kind, Value: h.Value}):
+			own[h.Name] = wire.Attribute(kind, h.Value)
 		case wire.IsValidText(string(h.Value)):
-			rec.MessageAttributes[h.Name] = wire.TextAttribute(string(h.Value))
+			own[h.Name] = wire.TextAttribute(string(h.Value))
 		default:
-			rec.MessageAttributes[h.Name] = wire.Attribute(wire.BinaryType, h.Value)
+			own[h.Name] = wire.Attribute(wire.BinaryType, h.Value)
 		}
 	}
-	e.AddTo(rec.MessageAttributes)
+	displace(own, &e)
+	e.AddTo(own)
+	rec.MessageAttributes = own
 	return &rec
+}
+
+// displace moves attributes for which SQS has no room into e, never the id and the expiry, which only count as attributes.
+func displace(own map[string]types.MessageAttributeValue, e *wire.Encoded) {
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(own))) {
+		if room := wire.MaxAttributes; len(own) < room || len(own) == room && e.IsEmpty() {
+			return
+		}
+		if name == wire.UUIDAttribute || name == redeliver.HeaderExpires {
+			continue
+		}
+		if kind, value := aws.ToString(own[name].DataType), wire.AttributeBytes(own[name]); kind == wire.StringType {
+			e.Add(name, string(value))
+		} else {
+			e.Attributes = append(e.Attributes, wire.Displaced{Name: name, Type: kind, Value: value})
+		}
+		delete(own, name)
+	}
 }
 
 // attributeType is the prefix of properties that keep the types of attributes when a message passes through a file.
 // Plain text has none.
 const attributeType = "attribute-type/"
+
+// uuidProperty is a UUID that SQS does not accept as a text.
+const uuidProperty = "uuid"
 
 // propertiesOf returns what SQS keeps beside the attributes.
 func propertiesOf(r *wire.Record) (all []deadletter.Header) {
@@ -130,6 +166,11 @@ func propertiesOf(r *wire.Record) (all []deadletter.Header) {
 			add(attributeType+name, kind)
 		}
 	}
+	e, _ := wire.EncodedOf(&r.Native)
+	for _, a := range e.Attributes {
+		add(attributeType+a.Name, a.Type)
+	}
+	add(uuidProperty, string(e.UUID))
 	return all
 }
 
@@ -147,9 +188,13 @@ func recordFromProperties(m *deadletter.Message, kinds map[string]string) wire.R
 		if to := names[p.Name]; to != "" {
 			r.Attributes[to] = value
 		}
-		if p.Name == "message-id" {
+		switch p.Name {
+		case "message-id":
 			r.FirstID = value
 			r.MessageId = aws.String(value)
+		case uuidProperty:
+			r.MessageAttributes = make(map[string]types.MessageAttributeValue)
+			(&wire.Encoded{UUID: p.Value}).AddTo(r.MessageAttributes)
 		}
 	}
 	if r.Attributes[wire.GroupID] == "" && m.Key != nil {

@@ -55,8 +55,8 @@ func attributeSize(name string, v types.MessageAttributeValue) int {
 	return len(name) + len(aws.ToString(v.DataType)) + len(aws.ToString(v.StringValue)) + len(v.BinaryValue)
 }
 
-// isAttribute reports whether SQS accepts an attribute of this name, type and value.
-func isAttribute(d Displaced) bool {
+// IsAttribute reports whether SQS accepts an attribute of this name, type and value.
+func IsAttribute(d Displaced) bool {
 	kind, _, _ := strings.Cut(d.Type, ".")
 	return isAttributeName(d.Name) && len(d.Type) <= 256 && (kind == StringType || kind == "Number" || kind == BinaryType) &&
 		len(d.Value) > 0 && (kind == BinaryType || IsValidText(string(d.Value)))
@@ -98,7 +98,7 @@ func IsValidText(s string) bool {
 // notAccepted escapes the characters that JSON allows and SQS does not.
 var notAccepted = strings.NewReplacer("\ufffe", `\ufffe`, "\uffff", `\uffff`)
 
-// jsonText returns an object as JSON that SQS accepts, with its fields in order. Invalid UTF-8 becomes U+FFFD.
+// jsonText returns an object as JSON that SQS accepts, with its fields in order. Its texts must be UTF-8.
 func jsonText(v any) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)

@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
@@ -21,6 +23,12 @@ const (
 type Encoded struct {
 	Body     string            `json:"body,omitempty"` // "base64", or "empty" for an empty body, which is written as one space
 	Metadata map[string]string `json:"metadata,omitempty"`
+	// Bytes are entries of the metadata whose name or value is not UTF-8, as pairs of both. JSON has them in base64.
+	Bytes [][2][]byte `json:"bytes,omitempty"`
+	// UUID is Watermill's UUID if SQS does not accept it as a text.
+	UUID []byte `json:"uuid,omitempty"`
+	// Attributes are attributes of other types than String, for which a message had no room.
+	Attributes []Displaced `json:"attributes,omitempty"`
 }
 
 // EncodedOf reads EncodedAttribute. ok is false if another program wrote it.
@@ -30,6 +38,36 @@ func EncodedOf(m *types.Message) (e Encoded, ok bool) {
 		return Encoded{}, false
 	}
 	return e, true
+}
+
+// Add adds an entry of the metadata.
+func (e *Encoded) Add(name, value string) {
+	if !utf8.ValidString(name) || !utf8.ValidString(value) {
+		e.Bytes = append(e.Bytes, [2][]byte{[]byte(name), []byte(value)})
+		return
+	}
+	if e.Metadata == nil {
+		e.Metadata = make(map[string]string)
+	}
+	e.Metadata[name] = value
+}
+
+// AllMetadata returns the entries of the metadata that are encoded.
+func (e *Encoded) AllMetadata() map[string]string {
+	if len(e.Bytes) == 0 {
+		return e.Metadata
+	}
+	all := make(map[string]string, len(e.Metadata)+len(e.Bytes))
+	maps.Copy(all, e.Metadata)
+	for _, entry := range e.Bytes {
+		all[string(entry[0])] = string(entry[1])
+	}
+	return all
+}
+
+// IsEmpty reports whether nothing is encoded.
+func (e *Encoded) IsEmpty() bool {
+	return e.Body == "" && len(e.Metadata)+len(e.Bytes)+len(e.UUID)+len(e.Attributes) == 0
 }
 
 // EncodeBody returns a body as SQS accepts it.
@@ -67,7 +105,7 @@ func (e *Encoded) DecodeBody(text string) ([]byte, error) {
 
 // AddTo adds EncodedAttribute if anything is encoded.
 func (e *Encoded) AddTo(attributes map[string]types.MessageAttributeValue) {
-	if len(e.Metadata) > 0 || e.Body != "" {
+	if !e.IsEmpty() {
 		attributes[EncodedAttribute] = TextAttribute(jsonText(e))
 	}
 }

@@ -90,7 +90,7 @@ func Unpack(value string) (c Carried, ok bool) {
 	var list []Displaced
 	if json.Unmarshal(fields[keyAttributes], &list) == nil {
 		for _, a := range list {
-			if !isAttribute(a) { // SQS never delivers such an attribute: the state is forged, and no copy with it could be written
+			if !IsAttribute(a) { // SQS never delivers such an attribute: the state is forged, and no copy with it could be written
 				return c, false
 			}
 			c.Attributes = append(c.Attributes, a)
