@@ -1,9 +1,9 @@
 package console
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/bytetext"
 	"github.com/redeliver/redeliver/internal/errortext"
 )
 
@@ -22,7 +23,6 @@ const (
 	pID          = "id"
 	pAt          = "at"
 	pKey         = "key"
-	pKeyHex      = "keyhex"
 	pHeader      = "header"
 	pValue       = "value"
 	pAfter       = "after"
@@ -80,15 +80,26 @@ func readFilter(v url.Values) (f deadletter.Filter, err error) {
 	}
 	f.ErrorType, f.ErrorText = v.Get(pType), v.Get(pText)
 	if s := v.Get(pKey); s != "" {
-		f.Key = []byte(s)
-	}
-	if s := v.Get(pKeyHex); s != "" {
-		if f.Key, err = hex.DecodeString(s); err != nil {
-			return f, invalidInput("the key %q is no hexadecimal number", s)
+		if f.Key, err = bytetext.Parse(s); err != nil {
+			return f, invalidInput("the key: %v", err)
 		}
 	}
-	if name := v.Get(pHeader); name != "" {
-		f.Headers = map[string]string{name: v.Get(pValue)}
+	for i, name := range v[pHeader] {
+		if name == "" {
+			continue
+		}
+		if i >= len(v[pValue]) {
+			return f, invalidInput("the header %s has no value", name)
+		}
+		rawName, err1 := bytetext.Parse(name)
+		value, err2 := bytetext.Parse(v[pValue][i])
+		if err := errors.Join(err1, err2); err != nil {
+			return f, invalidInput("the header %s: %v", name, err)
+		}
+		if f.Headers == nil {
+			f.Headers = make(deadletter.HeaderValues)
+		}
+		f.Headers[string(rawName)] = string(value)
 	}
 	if f.After, err = readTime(pAfter, v.Get(pAfter)); err == nil {
 		f.Before, err = readTime(pBefore, v.Get(pBefore))
@@ -100,7 +111,7 @@ func readFilter(v url.Values) (f deadletter.Filter, err error) {
 }
 
 func filterParam(name string) bool {
-	return slices.Contains([]string{pFingerprint, pID, pAt, pKey, pKeyHex, pHeader, pValue, pAfter, pBefore, pReason, pType, pText}, name)
+	return slices.Contains([]string{pFingerprint, pID, pAt, pKey, pHeader, pValue, pAfter, pBefore, pReason, pType, pText}, name)
 }
 
 func nonEmpty(values []string) (out []string) {
@@ -143,16 +154,12 @@ func writeFilter(v url.Values, f *deadletter.Filter) {
 	}
 	set(pType, f.ErrorType)
 	set(pText, f.ErrorText)
-	switch text := string(f.Key); {
-	case f.Key == nil:
-	case text == escapeInvisible(text) && text != "":
-		set(pKey, text)
-	default:
-		set(pKeyHex, hex.EncodeToString(f.Key))
+	if f.Key != nil {
+		set(pKey, bytetext.Format(f.Key))
 	}
-	for name, value := range f.Headers {
-		set(pHeader, name)
-		set(pValue, value)
+	for _, name := range slices.Sorted(maps.Keys(f.Headers)) {
+		set(pHeader, bytetext.Format([]byte(name)))
+		set(pValue, bytetext.Format([]byte(f.Headers[name])))
 	}
 	if !f.After.IsZero() {
 		set(pAfter, f.After.Format(time.RFC3339Nano))
@@ -216,10 +223,10 @@ func describeFilter(f *deadletter.Filter) (parts []string) {
 	list("position", at)
 	list("reason", reasons)
 	if f.Key != nil {
-		parts = append(parts, fmt.Sprintf("key %q", f.Key))
+		parts = append(parts, "key "+bytetext.Format(f.Key))
 	}
-	for name, value := range f.Headers {
-		parts = append(parts, fmt.Sprintf("header %s: %s", name, value))
+	for _, name := range slices.Sorted(maps.Keys(f.Headers)) {
+		parts = append(parts, fmt.Sprintf("header %s: %s", bytetext.Format([]byte(name)), bytetext.Format([]byte(f.Headers[name]))))
 	}
 	if f.ErrorType != "" {
 		parts = append(parts, "error type "+f.ErrorType)

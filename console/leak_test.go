@@ -87,7 +87,7 @@ func TestQuotationsAreHiddenFromAViewer(t *testing.T) {
 				t.Errorf("%q is nowhere, so this test proves nothing about it", s)
 			}
 		}
-		get(t, c, page("task", q, "id", "t-1"), "Role", "viewer").has(t, "key \"[hidden]\"", "header [hidden]: [hidden]", "error text with [hidden]", "refused [hidden]")
+		get(t, c, page("task", q, "id", "t-1"), "Role", "viewer").has(t, "key [hidden]", "header [hidden]: [hidden]", "error text with [hidden]", "refused [hidden]")
 		get(t, c, page("task", q, "id", "t-2"), "Role", "viewer").has(t, "Body before [hidden]", "Body after [hidden], another one")
 
 		// A broker's text is treated like an error.

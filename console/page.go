@@ -19,6 +19,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/bytetext"
 	"github.com/redeliver/redeliver/internal/errortext"
 )
 
@@ -49,7 +50,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 })
 
 var functions = template.FuncMap{
-	"line": tableText, "visible": escapeInvisible, "num": formatNumber, "size": formatSize, "ago": formatAgo, "duration": formatDuration, "address": address,
+	"line": tableText, "bytes": bytetext.Format, "visible": escapeInvisible, "num": formatNumber, "size": formatSize, "ago": formatAgo, "duration": formatDuration, "address": address,
 	"str":     func(v []byte) string { return string(v) },
 	"int64":   func(n int) int64 { return int64(n) },
 	"stamp":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/bytetext"
 )
 
 const (
@@ -30,9 +31,12 @@ type filterForm struct {
 }
 
 func newForm(key string, maySearch bool, query listQuery) filterForm {
-	f := filterForm{Key: key, Filter: query.Filter, Newest: query.Newest, Size: query.Size, KeyText: escapeInvisible(string(query.Filter.Key)), MaySearch: maySearch, Reasons: redeliver.Reasons()}
+	f := filterForm{Key: key, Filter: query.Filter, Newest: query.Newest, Size: query.Size, MaySearch: maySearch, Reasons: redeliver.Reasons()}
+	if query.Filter.Key != nil {
+		f.KeyText = bytetext.Format(query.Filter.Key)
+	}
 	for name, value := range query.Filter.Headers {
-		f.Header, f.Value = name, value
+		f.Header, f.Value = bytetext.Format([]byte(name)), bytetext.Format([]byte(value))
 	}
 	if !query.Filter.After.IsZero() {
 		f.After = query.Filter.After.Format(localTime)
@@ -147,6 +151,7 @@ type messagePage struct {
 	*messageView
 	Payload *payloadView
 	Key     *payloadView
+	KeyText string // as a search accepts it
 	// Decoded is the body as Config.Decode returns it, or nil. DecodeError says why decoding failed.
 	Decoded                  *payloadView
 	DecodeError              string
@@ -165,7 +170,7 @@ func (c *Console) message(w http.ResponseWriter, r *http.Request) error {
 		p.Payload = newPayload(l.Body)
 		p.Decoded, p.DecodeError = c.svc.decodeBody(r.Context(), l)
 		if l.HasKey {
-			p.Key = newPayload(l.messageRow.Key)
+			p.Key, p.KeyText = newPayload(l.messageRow.Key), bytetext.Format(l.messageRow.Key)
 		}
 	}
 	c.show(w, r, http.StatusOK, "message", layout{Title: "Message " + tableText(l.ID), Nav: "dlq", Page: p})

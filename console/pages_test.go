@@ -70,7 +70,7 @@ func TestPagesShowAgeAndRetention(t *testing.T) {
 			page("messages", s.queue, "size", "1000"):                          http.StatusBadRequest,
 			page("messages", s.queue, "skip", "-1"):                            http.StatusBadRequest,
 			page("messages", s.queue, "after", "monday"):                       http.StatusBadRequest,
-			page("messages", s.queue, "keyhex", "zz"):                          http.StatusBadRequest,
+			page("messages", s.queue, "key", "base64:?"):                       http.StatusBadRequest,
 			page("messages", s.queue, "text", strings.Repeat("x", maxParam+1)): http.StatusBadRequest,
 			"/nothing/here":                                                    http.StatusNotFound,
 			"/assets/layout.css":                                               http.StatusNotFound,

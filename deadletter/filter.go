@@ -2,10 +2,13 @@ package deadletter
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/check"
@@ -24,7 +27,7 @@ type Filter struct {
 	// means an empty key.
 	Key []byte `json:"key,omitzero"`
 	// Headers maps names of user headers to the values that they must have.
-	Headers map[string]string `json:"headers,omitempty"`
+	Headers HeaderValues `json:"headers,omitempty"`
 	// After and Before bound the time of [Message.Failed]: After <= failed < Before. Zero means no
 	// bound. A message without a time is not within any bound.
 	After  time.Time `json:"after,omitzero"`
@@ -35,6 +38,37 @@ type Filter struct {
 	ErrorText string `json:"error_text,omitempty"`
 	// ErrorType is the error's type, exactly.
 	ErrorType string `json:"error_type,omitempty"`
+}
+
+// HeaderValues maps names of headers to values. Both may be any bytes. In JSON it is an object, or a list of [Header] if a name or a
+// value is not UTF-8.
+type HeaderValues map[string]string
+
+// MarshalJSON implements [json.Marshaler].
+func (v HeaderValues) MarshalJSON() ([]byte, error) {
+	var list []Header
+	plain := true
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		plain = plain && utf8.ValidString(name) && utf8.ValidString(v[name])
+		list = append(list, Header{Name: name, Value: []byte(v[name])})
+	}
+	if plain {
+		return json.Marshal(map[string]string(v))
+	}
+	return json.Marshal(list)
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (v *HeaderValues) UnmarshalJSON(text []byte) error {
+	var list []Header
+	if json.Unmarshal(text, &list) != nil {
+		return json.Unmarshal(text, (*map[string]string)(v))
+	}
+	*v = make(HeaderValues, len(list))
+	for _, h := range list {
+		(*v)[h.Name] = string(h.Value)
+	}
+	return nil
 }
 
 // Match reports whether a message matches.

@@ -23,6 +23,7 @@ var allowed = map[string][]string{
 	"internal/shell":      {},
 	"internal/check":      {module}, // the problems of a configuration
 	"internal/errortext":  {},
+	"internal/bytetext":   {},
 	"internal/contextkey": {},
 	"internal/wirename":   {},
 	"internal/wait":       {},
@@ -125,7 +126,7 @@ var allowed = map[string][]string{
 
 // lowest are packages that every part may import: all but internal/check are below the root package, and import only the standard
 // library.
-var lowest = []string{module + "/internal/check", module + "/internal/limits", module + "/internal/errortext", module + "/internal/contextkey", module + "/internal/wirename", module + "/internal/wait"}
+var lowest = []string{module + "/internal/check", module + "/internal/limits", module + "/internal/bytetext", module + "/internal/errortext", module + "/internal/contextkey", module + "/internal/wirename", module + "/internal/wait"}
 
 func TestImportsPointDownwards(t *testing.T) {
 	seen := make(map[string]bool)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/bytetext"
 )
 
 // filterFlags are the flags of a deadletter.Filter. A message must match every given flag: of a repeated flag one
@@ -40,8 +41,8 @@ func (f *filterFlags) common(flags *pflag.FlagSet) {
 	flags.StringVar(&f.errorText, "error-text", "", "Select messages whose last error contains this `text`, in upper or lower case")
 	flags.StringVar(&f.errorType, "error-type", "", "Select messages whose last error has exactly this `type`")
 	flags.StringArrayVar(&f.ids, "id", nil, "Select the message with this `id`. Repeatable")
-	flags.StringVar(&f.key, "key", "", "Select messages with exactly this `key`. An empty value selects empty keys")
-	flags.StringArrayVar(&f.headers, "header", nil, "Select messages with this header, `name=value`. Of several headers a message must have all")
+	flags.StringVar(&f.key, "key", "", "Select messages with exactly this `key`: text, or base64:... for any bytes, as \"dlq show\" prints it. An empty value selects empty keys")
+	flags.StringArrayVar(&f.headers, "header", nil, "Select messages with this header, `name=value`. Both may be written as for --key. Of several headers a message must have all")
 }
 
 // reasons returns the values of --reason.
@@ -64,12 +65,23 @@ func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
 		filter.Positions = append(filter.Positions, deadletter.Position(p))
 	}
 	if f.flagSet.Changed("key") {
-		filter.Key = []byte(f.key)
+		key, err := bytetext.Parse(f.key)
+		if err != nil {
+			return filter, usagef("--key: %s", err)
+		}
+		filter.Key = key
 	}
 	for _, h := range f.headers {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok || name == "" {
 			return filter, usagef("--header is %q: must be name=value", h)
+		}
+		for _, part := range []*string{&name, &value} {
+			raw, err := bytetext.Parse(*part)
+			if err != nil {
+				return filter, usagef("--header %s: %s", h, err)
+			}
+			*part = string(raw)
 		}
 		if filter.Headers == nil {
 			filter.Headers = make(map[string]string)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/hex"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/bytetext"
 )
 
 // messageRow is a dead letter. Bytes are in base64, to keep them exact. Fields with Text have the same bytes as text,
@@ -209,6 +211,9 @@ func headerRows(headers []deadletter.Header) []headerRow {
 	all := make([]headerRow, len(headers))
 	for i, h := range headers {
 		all[i] = headerRow{h.Name, h.Value, textOf(h.Value)}
+		if !utf8.ValidString(h.Name) { // JSON has no such text
+			all[i].Name = bytetext.Format([]byte(h.Name))
+		}
 	}
 	return all
 }
@@ -246,7 +251,7 @@ func (r *messageRow) draw(c *details, m *deadletter.Message) {
 	c.line("handler", r.Handler)
 	c.line("filled by", cmp.Or(r.Filler, "unknown"))
 	c.line("mismatch", r.Mismatch)
-	c.line("key", plain(m.Key))
+	c.line("key", keyText(m.Key))
 	for _, f := range r.Findings {
 		c.line("finding", f)
 	}
@@ -258,17 +263,29 @@ func (r *messageRow) draw(c *details, m *deadletter.Message) {
 func headerGrid(headers []deadletter.Header) *grid {
 	g := newGrid(false, nil)
 	for _, h := range headers {
-		g.add([]any{h.Name, plain(h.Value)})
+		g.add([]any{plain([]byte(h.Name)), plain(h.Value)})
 	}
 	return g
 }
 
-// plain formats bytes for a table.
+// plain formats bytes for a table: text that is only escaped, such as a stack trace, and other bytes as a filter accepts them.
 func plain(b []byte) string {
-	if b == nil {
+	switch {
+	case b == nil:
 		return "(null)"
+	case utf8.Valid(b) && !bytes.ContainsRune(b, 0):
+		return string(b)
+	default:
+		return bytetext.Format(b)
 	}
-	return string(b)
+}
+
+// keyText formats a key for a table, as a filter accepts it.
+func keyText(key []byte) string {
+	if len(key) == 0 {
+		return plain(key)
+	}
+	return bytetext.Format(key)
 }
 
 // bodyText formats a body as text or as a hex dump.

@@ -144,7 +144,7 @@ func (p *printer) listWaiting(ctx context.Context, w mq.Waiting, of subject, f d
 			return false
 		}
 		row := waitingRowOf(of, at, m)
-		wrong = out.add(row, levelCell(at.Level), short(row.ID, 60), row.Due, row.Attempts, short(string(m.Key), 40), row.Fingerprint,
+		wrong = out.add(row, levelCell(at.Level), short(row.ID, 60), row.Due, row.Attempts, short(keyText(m.Key), 40), row.Fingerprint,
 			short(errorOf(row.ErrorType, row.Error), 80))
 		return wrong == nil
 	})
