@@ -59,6 +59,10 @@ func (DefaultMarshaler) Marshal(_ string, msg *message.Message) (amqp091.Publish
 	return amqp091.Publishing{Headers: headers, DeliveryMode: amqp091.Persistent, Body: msg.Payload}, nil
 }
 
+// HeaderText returns a header's value as text: text and bytes unchanged, numbers, booleans and decimals in decimal, times as RFC 3339
+// (as Unix seconds outside the years 0 to 9999), tables and arrays as JSON, and nothing for null.
+func HeaderText(v any) string { return string(wire.HeaderBytes(v)) }
+
 // These headers replace properties and headers that, if republished, would end the wait early or delay the wait of
 // others, close the channel, or send the message elsewhere too.
 const (

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Message is a message of any broker, as a program receives it.
@@ -51,10 +52,5 @@ type UnreachedError struct{ Err error }
 func (e *UnreachedError) Error() string { return e.Err.Error() }
 func (e *UnreachedError) Unwrap() error { return e.Err }
 
-// stamp formats a time for programs.
-func stamp(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.UTC().Format("2006-01-02T15:04:05.000Z")
-}
+// stamp formats a time for programs. It is empty for none, and for a time that RFC 3339 cannot express.
+func stamp(t time.Time) string { return string(limits.AppendTime(nil, t)) }

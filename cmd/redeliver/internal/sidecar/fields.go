@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/redeliver/redeliver/internal/bytetext"
 )
 
 // fields yields the fields of a message besides its key, headers and body, under their HTTP names. In the environment
@@ -14,11 +16,11 @@ func (m *Message) fields(yield func(name, value string)) {
 	yield("Redeliver-Attempt", strconv.Itoa(m.State.Attempt()))
 	yield("Redeliver-Origin", m.State.Origin)
 	yield("Redeliver-Group", m.State.Group)
-	if !m.Timestamp.IsZero() {
-		yield("Redeliver-Timestamp", stamp(m.Timestamp))
+	if at := stamp(m.Timestamp); at != "" {
+		yield("Redeliver-Timestamp", at)
 	}
-	if !m.State.FirstFailed.IsZero() {
-		yield("Redeliver-First-Failed", stamp(m.State.FirstFailed))
+	if at := stamp(m.State.FirstFailed); at != "" {
+		yield("Redeliver-First-Failed", at)
 	}
 	if m.State.Replays > 0 {
 		yield("Redeliver-Replays", strconv.Itoa(m.State.Replays))
@@ -66,7 +68,8 @@ func visible(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
 
-// jsonHeader is a header in JSON. The value is text if it is valid UTF-8, otherwise base64.
+// jsonHeader is a header in JSON. The value is text if it is valid UTF-8, otherwise base64. A name that is not is in base64 after
+// "base64:".
 type jsonHeader struct {
 	Name  string  `json:"name"`
 	Text  *string `json:"text,omitempty"`
@@ -114,7 +117,10 @@ func (m *Message) json() jsonMessage {
 func jsonHeaders(all []Header) []jsonHeader {
 	out := make([]jsonHeader, 0, len(all))
 	for _, h := range all {
-		j := jsonHeader{Name: strings.ToValidUTF8(h.Name, "?")}
+		j := jsonHeader{Name: h.Name}
+		if !utf8.ValidString(h.Name) || strings.HasPrefix(h.Name, bytetext.Prefix) {
+			j.Name = bytetext.Format([]byte(h.Name))
+		}
 		j.Text, j.Value = textOrBytes(h.Value)
 		out = append(out, j)
 	}

@@ -2,12 +2,9 @@ package sidecar
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
-	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -49,26 +46,7 @@ func fromRabbitMQ(state redeliver.State, d *amqp091.Delivery) *Message {
 	}
 	// A table is unordered.
 	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
-		m.Headers = append(m.Headers, Header{name, tableText(d.Headers[name])})
+		m.Headers = append(m.Headers, Header{name, amqp.HeaderText(d.Headers[name])})
 	}
 	return m
-}
-
-// tableText returns a value of a header table as text. Compound values are in JSON.
-func tableText(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return ""
-	case string:
-		return v
-	case []byte:
-		return string(v)
-	case time.Time:
-		return v.UTC().Format(time.RFC3339)
-	case amqp091.Table, []any, amqp091.Decimal:
-		if text, err := json.Marshal(v); err == nil {
-			return string(text)
-		}
-	}
-	return fmt.Sprint(v)
 }
