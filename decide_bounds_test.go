@@ -74,6 +74,9 @@ func TestDecideCountsAttempts(t *testing.T) {
 func TestDecideKeepsMaxAge(t *testing.T) {
 	hourOld := redeliver.State{Source: redeliver.Source{Timestamp: now.Add(-time.Hour)}}
 	failed := redeliver.State{Attempts: 1, FirstFailed: now.Add(-time.Hour)}
+	implausible := func(at time.Time) redeliver.State { // another program wrote it
+		return redeliver.State{Attempts: 1, FirstFailed: now.Add(-time.Hour), Source: redeliver.Source{Timestamp: at}}
+	}
 	both := redeliver.State{Attempts: 1, FirstFailed: now.Add(-time.Minute), Source: hourOld.Source}
 	age := func(d time.Duration) redeliver.Policy {
 		return redeliver.Policy{MaxAge: d, Backoff: redeliver.Fixed(10 * time.Second)}
@@ -102,6 +105,11 @@ func TestDecideKeepsMaxAge(t *testing.T) {
 		"the first failure starts it":                   {age(9 * time.Second), redeliver.State{}, errBoom, deadLettered(redeliver.ReasonExpired, 1)},
 		"rounding up may pass it":                       {age(10 * time.Second), redeliver.State{}, errBoom, deadLettered(redeliver.ReasonExpired, 1)},
 		"a timestamp of the future":                     {age(time.Minute), redeliver.State{Source: redeliver.Source{Timestamp: now.Add(time.Hour)}}, errBoom, retryLater(10*time.Second, 1)},
+		"milliseconds as seconds in the timestamp":      {age(time.Minute), implausible(time.Unix(now.UnixMilli(), 0)), errBoom, deadLettered(redeliver.ReasonExpired, 2)},
+		"the last second of 64 bits":                    {age(time.Minute), implausible(time.Unix(math.MaxInt64, 0)), errBoom, deadLettered(redeliver.ReasonExpired, 2)},
+		"a clock that is ahead":                         {age(time.Minute), implausible(now.Add(time.Hour)), errBoom, deadLettered(redeliver.ReasonExpired, 2)},
+		"seconds as milliseconds":                       {age(soon), implausible(time.UnixMilli(now.Unix())), errBoom, retryLater(10*time.Second, 2)},
+		"a first delivery with such a time":             {age(soon), redeliver.State{Source: redeliver.Source{Timestamp: time.UnixMilli(now.Unix())}}, errBoom, retryLater(10*time.Second, 1)},
 		"a postponed message ages":                      {age(time.Minute), hourOld, redeliver.Postpone(errBoom), deadLettered(redeliver.ReasonExpired, 0)},
 		"exhausted comes first":                         {age(time.Minute), redeliver.State{Attempts: 3, FirstFailed: now.Add(-time.Hour)}, errBoom, deadLettered(redeliver.ReasonExhausted, 4)},
 		"unschedulable comes first":                     {age(time.Minute), hourOld, redeliver.RetryAfter(errBoom, redeliver.MaxWait+1), deadLettered(redeliver.ReasonUnschedulable, 1)},

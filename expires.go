@@ -60,7 +60,7 @@ func (p *Policy) expired(s *State, t time.Time) *ExpiredError {
 	if created.IsZero() {
 		created, of = s.Source.Timestamp, "its timestamp in the origin"
 	}
-	if created.IsZero() {
+	if !limits.Plausible(created) || !s.FirstFailed.IsZero() && created.After(s.FirstFailed) && s.Replayed.IsZero() {
 		created, of = s.FirstFailed, "its first failure"
 	}
 	end := created.Add(p.MaxAge)

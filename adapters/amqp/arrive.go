@@ -175,7 +175,7 @@ func (a *arrival) readReturned(count int) {
 	if len(stay.Findings) > 0 {
 		a.r.sub.Emit(redeliver.HeadersIgnored{Topic: a.queue, ID: st.ID, Findings: stay.Findings})
 	}
-	st.Expires, st.DeadLetter = wire.ExpiryOf(d.Own(), st.Source.Timestamp), d.DeadLetter
+	st.Expires, st.DeadLetter = wire.ExpiryOf(d.Own(), wire.FirstSeen(st)), d.DeadLetter
 	d.state = st
 	a.decideStep(&stay, count)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // codec reads the parts of a delivery. It implements driver.Codec.
@@ -70,7 +71,7 @@ func (c codec) State(m *driver.Message[*delivery], st *redeliver.State) {
 	}
 	st.ID, st.Group, st.Origin, st.DeadLetter = d.StateID(), c.layout.Queue, c.layout.Queue, d.DeadLetter
 	st.Source.Timestamp = d.Timestamp
-	if st.Expires = wire.ExpiryOf(d.Own(), d.arrived); st.Source.Timestamp.IsZero() && !st.Expires.IsZero() {
+	if st.Expires = wire.ExpiryOf(d.Own(), d.arrived); !limits.Plausible(d.Timestamp) && !st.Expires.IsZero() {
 		st.Source.Timestamp = d.arrived // the expiration counts from here
 	}
 }

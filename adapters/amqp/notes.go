@@ -92,7 +92,7 @@ func (a *arrival) readNote() {
 	if st.Source.Timestamp.IsZero() {
 		st.Source = own.Source
 	}
-	st.Expires = wire.ExpiryOf(d.Own(), st.Source.Timestamp)
+	st.Expires = wire.ExpiryOf(d.Own(), wire.FirstSeen(&st))
 	if latest := d.arrived.Add(a.r.client.cfg.ConsumerTimeout / 2); st.Due.After(latest) { // no policy waits longer
 		st.Due = latest
 	}

@@ -80,6 +80,14 @@ func inRange(t time.Time) bool {
 	return year >= 1 && year <= 9999 && !t.IsZero()
 }
 
+// Plausible reports whether t, which another program wrote, can be the time when it published something. Before 1971 are the times of
+// programs without a clock, and of those that write seconds as milliseconds; after 9999 those of programs that write milliseconds as
+// seconds.
+func Plausible(t time.Time) bool {
+	s := t.Unix()
+	return s >= 31_536_000 && s <= 253_402_300_799
+}
+
 // CeilMilli rounds t up to the millisecond. A header has whole milliseconds, and a due time that was rounded down would be early.
 func CeilMilli(t time.Time) time.Time {
 	if r := t.Truncate(time.Millisecond); r.Before(t) {

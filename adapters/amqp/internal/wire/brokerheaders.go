@@ -40,6 +40,16 @@ func LeavesAt(headers amqp091.Table, latest time.Time) time.Time {
 	return latest
 }
 
+// FirstSeen returns when a message with this state was there at the latest: at its timestamp in the origin, which another program may
+// have set to any time, or else at its first failure.
+func FirstSeen(st *redeliver.State) time.Time {
+	at := st.Source.Timestamp
+	if !limits.Plausible(at) || !st.FirstFailed.IsZero() && at.After(st.FirstFailed) {
+		return st.FirstFailed
+	}
+	return at
+}
+
 // ExpiryOf returns when a message expires: the earlier of the times in its header and its expiration.
 func ExpiryOf(d *amqp091.Delivery, seen time.Time) time.Time {
 	text, _ := TextOf(d.Headers[redeliver.HeaderExpires])
@@ -51,13 +61,13 @@ func ExpiryOf(d *amqp091.Delivery, seen time.Time) time.Time {
 }
 
 // expirationEnd returns when a message's own expiration ends. It counts from the publisher's timestamp, which has
-// whole seconds, or from when redeliver first saw the message.
+// whole seconds, or from when redeliver first saw the message, if the timestamp is later than that or cannot be true.
 func expirationEnd(d *amqp091.Delivery, seen time.Time) time.Time {
 	life, ok := lifetime(d.Expiration)
 	switch {
 	case !ok:
 		return time.Time{}
-	case !d.Timestamp.IsZero():
+	case limits.Plausible(d.Timestamp) && (seen.IsZero() || !d.Timestamp.After(seen)):
 		return d.Timestamp.Add(time.Second + life)
 	case seen.IsZero():
 		return time.Time{}

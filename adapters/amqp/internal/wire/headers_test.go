@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"maps"
+	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -397,6 +398,11 @@ func TestExpirationCountsFromTheTimestamp(t *testing.T) {
 		"0":                  {"0", at, seen, at.Add(time.Second)},
 		"first seen":         {"1500", time.Time{}, seen, seen.Add(1500 * time.Millisecond)},
 		"never seen":         {"1500", time.Time{}, time.Time{}, time.Time{}},
+		"milliseconds":       {"1500", time.Unix(1_700_000_000_123, 0), seen, seen.Add(1500 * time.Millisecond)},
+		"microseconds":       {"1500", time.Unix(1_700_000_000_123_456, 0), seen, seen.Add(1500 * time.Millisecond)},
+		"64 bits":            {"1500", time.Unix(math.MaxInt64, 0), seen, seen.Add(1500 * time.Millisecond)},
+		"no clock":           {"1500", time.Unix(5, 0), seen, seen.Add(1500 * time.Millisecond)},
+		"a clock ahead":      {"1500", seen.Add(time.Hour), seen, seen.Add(1500 * time.Millisecond)},
 		"no number":          {"soon", at, seen, time.Time{}},
 		"negative":           {"-1", at, seen, time.Time{}},
 		"longer than a year": {"99999999999999", at, seen, time.Time{}},
@@ -406,6 +412,22 @@ func TestExpirationCountsFromTheTimestamp(t *testing.T) {
 				t.Errorf("%v, want %v", got, row.want)
 			}
 		})
+	}
+}
+
+// A retry counts the expiration from the first failure if the timestamp cannot be when the message was published.
+func TestARetryCountsFromAPlausibleTime(t *testing.T) {
+	failed := time.Unix(1_800_000_000, 0)
+	for name, row := range map[string]struct{ stamp, want time.Time }{
+		"earlier":      {failed.Add(-time.Hour), failed.Add(-time.Hour)},
+		"later":        {failed.Add(time.Hour), failed},
+		"none":         {time.Time{}, failed},
+		"milliseconds": {time.Unix(1_700_000_000_123, 0), failed},
+	} {
+		st := redeliver.State{FirstFailed: failed, Source: redeliver.Source{Timestamp: row.stamp}}
+		if got := FirstSeen(&st); !got.Equal(row.want) {
+			t.Errorf("%s: %s, want %s", name, got, row.want)
+		}
 	}
 }
 
