@@ -98,25 +98,25 @@ func (s *Sender) SendAll(ctx context.Context, n int, compose func(i int) (wire.O
 	return errs
 }
 
-// sendInOrder sends messages, as many as possible in each request. After a failure it sends no later message of that
-// group, which would overtake the failed one.
+// sendInOrder sends messages, as many as possible in each request, but of each group one: SQS may refuse one entry of a request and
+// accept those behind it. After a failure it sends no later message of that group, which would overtake the failed one.
 func (s *Sender) sendInOrder(all []*sending) {
 	broken := make(map[string]error)
 	for len(all) > 0 {
-		n, bytes := 0, 0
-		var batch []*sending
-		for n < len(all) && len(batch) < MaxBatch {
-			m := all[n]
-			if err := broken[m.Group]; err != nil {
+		var batch, rest []*sending
+		bytes, taken := 0, make(map[string]bool)
+		for _, m := range all {
+			switch err := broken[m.Group]; {
+			case err != nil:
 				m.report(fmt.Errorf("sqs: a message before it in its group was not sent: %w", err))
-				n++
 				continue
+			case !taken[m.Group] && len(batch) < MaxBatch && (len(batch) == 0 || bytes+m.Size() <= s.queue.MaxSize):
+				batch = append(batch, m)
+				bytes += m.Size()
+			default:
+				rest = append(rest, m)
 			}
-			if bytes += m.Size(); len(batch) > 0 && bytes > s.queue.MaxSize {
-				break
-			}
-			batch = append(batch, m)
-			n++
+			taken[m.Group] = true
 		}
 		s.sendBatch(slices.Clone(batch)) // it modifies its slice
 		for _, m := range batch {
@@ -124,7 +124,7 @@ func (s *Sender) sendInOrder(all []*sending) {
 				broken[m.Group] = m.err
 			}
 		}
-		all = all[n:]
+		all = rest
 	}
 }
 
