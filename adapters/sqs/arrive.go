@@ -1,12 +1,14 @@
 package sqs
 
 import (
+	"context"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/notes"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
@@ -30,14 +32,17 @@ const (
 )
 
 // readDelivery reads a received message: the user's part, the state that it brings or that this process remembers,
-// and the next step. first reports whether no other message of its group is held.
-func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first bool) {
+// and the next step.
+func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time) {
 	var c *wire.Carried
 	d.Record, c = wire.NewRecord(m, s.layout.main.Name, s.client.cfg.StateKeys)
 	found := d.ReadDeadLetter(s.layout.main.Name, s.client.cfg.Names.dlq)
 	switch {
 	case d.keptState != nil:
 		d.state = d.keptState
+		if d.noted {
+			s.completeState(d, at)
+		}
 		if c != nil {
 			d.SetFirstDelivery(c, d.state)
 		}
@@ -66,8 +71,60 @@ func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time, first
 		d.step = driver.StepHop
 	case left > 0: // before limitReturns: suspects do not wait
 		d.hold = true
-	case wire.ReceiveCountOf(m) > s.rewriteAfter && first:
+	case wire.ReceiveCountOf(m) > s.rewriteAfter && d.first:
 		s.limitReturns(d, wire.ReceiveCountOf(m), inPlace)
+	}
+}
+
+// completeState adds to the state in a note what the message itself says.
+func (s *source) completeState(d *delivery, at time.Time) {
+	st := d.state
+	st.DeadLetter, st.Expires = d.DeadLetter, d.OwnExpiry()
+	if latest := at.Add(maxVisibility); st.Due.After(latest) { // no policy waits longer
+		st.Due = latest
+	}
+	s.sub.CheckPolicyOf(st)
+}
+
+// findTimeout bounds the search for the notes of messages that came.
+const findTimeout = 10 * time.Second
+
+// findNotes looks for the attempts of messages that others have received before.
+func (s *source) findNotes(all []*delivery) {
+	var ids []string
+	for _, d := range all {
+		if d.unknown {
+			ids = append(ids, d.id)
+		}
+	}
+	if s.notes == nil || len(ids) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.pollCtx, findTimeout)
+	defer cancel()
+	found, err := s.notes.Find(ctx, ids)
+	if err != nil && s.pollCtx.Err() == nil {
+		s.r.reportInMemory(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range all {
+		st, ok := found[d.id]
+		switch {
+		case !ok:
+		case d.gone:
+			s.notes.Release(d.id, 0)
+		case d.keptState == nil || notes.Compare(d.keptState, &st) <= 0:
+			d.keptState, d.noted = &st, true
+		}
+		d.unknown = d.unknown && err != nil
+	}
+}
+
+// removeNote deletes the note of a message that is deleted.
+func (s *source) removeNote(d *delivery) {
+	if s.notes != nil {
+		s.notes.Remove(d.id)
 	}
 }
 

@@ -45,6 +45,11 @@ func (l *layout) check(ps *check.Problems) {
 	} else if target, _, ok := l.dlq.RedrivePolicy(); ok {
 		ps.Add("queue "+l.dlq.Name, target, "must have no RedrivePolicy of its own: each scan is a receive of every dead letter")
 	}
+	if l.place != nil {
+		if target, _, ok := l.place.RedrivePolicy(); ok {
+			ps.Add("queue "+l.place.Name, target, "must have no RedrivePolicy: a note is received often")
+		}
+	}
 	for _, q := range []*api.Queue{l.main, l.suspects} {
 		if text := l.redriveRefusal(q); text != "" {
 			l.notes = append(l.notes, text)

@@ -70,6 +70,7 @@ func (d *deleter) finishDeletion(m *delivery, err error) {
 		if m.deletion.receipt == m.receiptHandle() {
 			if err == nil {
 				m.source.lostSuspects.Forget(m.id)
+				m.source.removeNote(m)
 			}
 			if m.deletion.tries > 0 {
 				m.source.layout.operations.Succeeded(d.deletionOf(m))

@@ -32,6 +32,9 @@ type delivery struct {
 	state   *redeliver.State // brought by the message or remembered by this process; nil for a first delivery
 	step    driver.Step
 	hold    bool // wait in memory until state.Due
+	first   bool // no other message of its group was held when it came
+	unknown bool // others may have received it before, and its note is not read
+	noted   bool // keptState is from a note
 	rewrite bool // rewrite it, because it came back often
 	crashes int  // of a suspect: how often its process died while it ran alone
 
@@ -49,6 +52,7 @@ type delivery struct {
 	// The source's lock guards the fields below.
 	m         *driver.Message[*delivery] // the lane's message; nil before Parse
 	keptState *redeliver.State           // the state with which it waits hidden
+	receives  int                        // as SQS counts them
 	settled   bool                       // but not yet deleted
 	gone      bool                       // deleted, returned or lost
 	suspect   bool                       // written to the queue of suspects

@@ -343,9 +343,9 @@ func (r *deniedRun) run(deny time.Duration, action, queue string) (used map[[2]s
 		}
 		return nil
 	})
-	r.Create(r.queue)
-	r.Create(api.SiblingName(r.queue, suspectsSuffix))
-	r.Create(api.SiblingName(r.queue, dlqSuffix))
+	for _, q := range queuesOf(r.queue) {
+		r.Create(q)
+	}
 	isDenied.Store(deny == 0)
 	stopped := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())

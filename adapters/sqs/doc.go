@@ -18,6 +18,7 @@
 //	orders           first deliveries and retries
 //	orders-suspects  messages that may have killed their process (orders-suspects.fifo)
 //	orders-dlq       the DLQ (orders-dlq.fifo)
+//	orders-place     of orders.fifo only: the attempts of messages that wait in their place
 //
 // # Delivery guarantees
 //
@@ -30,8 +31,8 @@
 // of its group. A message that runs alone and kills its process Policy.MaxCrashes times goes to the
 // DLQ, crashed.
 //
-// On a FIFO queue the process remembers attempts, errors and due time, because a rewritten message would lose its
-// place. In another process the attempts begin again.
+// On a FIFO queue a note in another queue has attempts, errors and due time, because a rewritten message would lose its
+// place.
 //
 // # Delay limits
 //

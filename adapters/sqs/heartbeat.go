@@ -66,7 +66,7 @@ func (s *source) dropLost(d *delivery, done func()) {
 		lost = append(lost, line[slices.Index(line, d)+1:]...)
 	}
 	for _, l := range lost {
-		s.dropReturnedLocked(l)
+		s.dropReturnedLocked(l, 0)
 	}
 	s.mu.Unlock()
 	s.intake.wakePollers()

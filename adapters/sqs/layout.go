@@ -22,6 +22,7 @@ type layout struct {
 	address                address // of main
 	main, suspects         *api.Queue
 	dlq                    *api.Queue // nil if DLQ.Discard is set
+	place                  *api.Queue // of notes; nil beside a standard queue
 	policy                 redeliver.Policy
 	field                  string // name of the policy's field in the configuration
 	notes, unchecked       []string
@@ -46,6 +47,9 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	l.suspects = &api.Queue{Name: cfg.Names.suspects(a.name), Kind: api.SuspectQueue, FIFO: l.main.FIFO}
 	if !cfg.DLQ.Discard {
 		l.dlq = &api.Queue{Name: cfg.Names.dlq(a.name), Kind: api.DeadQueue, FIFO: l.main.FIFO}
+	}
+	if l.main.FIFO {
+		l.place = &api.Queue{Name: cfg.Names.place(a.name), Kind: api.NoteQueue}
 	}
 	for _, q := range l.queues() {
 		q.OnResult = func(action string, err error) {
@@ -92,6 +96,9 @@ func (l *layout) Places() engine.Places {
 	if l.dlq != nil {
 		p.DLQ = l.dlq.Name
 	}
+	if l.place != nil {
+		p.Own = append(p.Own, l.place.Name)
+	}
 	return p
 }
 
@@ -104,7 +111,7 @@ func (l *layout) recordResult(q *api.Queue, action string, err error) {
 	case err == nil || q == l.main && action == "ListQueueTags" && l.hidesTags(err):
 		l.operations.Succeeded(op)
 	default:
-		l.operations.Failed(op, err, api.IsRefusal(err), action == actionDelete)
+		l.operations.Failed(op, err, api.IsRefusal(err), action == actionDelete && q != l.place)
 	}
 }
 
@@ -124,10 +131,13 @@ func (l *layout) queues() []*api.Queue { return append([]*api.Queue{l.main}, l.o
 
 // ownQueues returns the queues that redeliver creates beside the main one.
 func (l *layout) ownQueues() []*api.Queue {
-	if l.dlq == nil {
-		return []*api.Queue{l.suspects}
+	all := []*api.Queue{l.suspects}
+	for _, q := range []*api.Queue{l.place, l.dlq} {
+		if q != nil {
+			all = append(all, q)
+		}
 	}
-	return []*api.Queue{l.suspects, l.dlq}
+	return all
 }
 
 // desiredAttributes returns the attributes with which a queue is created.

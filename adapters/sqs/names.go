@@ -15,10 +15,12 @@ import (
 const (
 	dlqSuffix      = "-dlq"
 	suspectsSuffix = "-suspects"
+	placeSuffix    = "-place"
 )
 
 // Names configures the names of redeliver's queues. A nil field means the default. The names must
-// differ for every queue, and end with .fifo if the queue's name does.
+// differ for every queue. Those of DLQ and Suspects end with .fifo if the queue's name does, and that
+// of Place never.
 type Names struct {
 	// DLQ is the dead-letter queue. Default "<queue>-dlq"; for orders.fifo it is
 	// orders-dlq.fifo.
@@ -26,6 +28,9 @@ type Names struct {
 	// Suspects is the queue of messages that may have killed their process.
 	// Default "<queue>-suspects"; for orders.fifo it is orders-suspects.fifo.
 	Suspects func(queue string) string
+	// Place is the queue of notes about the messages of a FIFO queue that keep their
+	// place, a standard queue. Default: for orders.fifo it is orders-place.
+	Place func(queue string) string
 }
 
 func (n Names) dlq(queue string) string {
@@ -42,6 +47,13 @@ func (n Names) suspects(queue string) string {
 	return api.SiblingName(queue, suspectsSuffix)
 }
 
+func (n Names) place(queue string) string {
+	if n.Place != nil {
+		return n.Place(queue)
+	}
+	return strings.TrimSuffix(api.SiblingName(queue, placeSuffix), api.FIFOSuffix)
+}
+
 // check refuses names that collide, or that SQS would refuse.
 func (n Names) check(ps *check.Problems, queue string) {
 	dlq, suspects := n.dlq(queue), n.suspects(queue)
@@ -53,6 +65,13 @@ func (n Names) check(ps *check.Problems, queue string) {
 	}
 	if dlq == suspects {
 		ps.Add(fmt.Sprintf("Names.Suspects(%q)", queue), suspects, "must not be the name of the DLQ")
+	}
+	if n.Place != nil && api.IsFIFO(queue) {
+		place, field := n.Place(queue), fmt.Sprintf("Names.Place(%q)", queue)
+		checkName(ps, field, place)
+		if api.IsFIFO(place) {
+			ps.Add(field, place, "must not end with .fifo: a note is delayed by no other one")
+		}
 	}
 }
 

@@ -68,6 +68,7 @@ func TestInvalidConfigIsRefused(t *testing.T) {
 		"the error contains a secret": {"https://user:hunter2@host/1/a b", Config{}, []string{"queue of topic"}},
 		"the DLQ itself":              {"orders", Config{Names: Names{DLQ: fixed("orders")}}, []string{`Names.DLQ("orders")`}},
 		"another kind":                {"orders.fifo", Config{Names: Names{DLQ: fixed("dead")}}, []string{`Names.DLQ("orders.fifo")`}},
+		"notes in a FIFO queue":       {"orders.fifo", Config{Names: Names{Place: fixed("notes.fifo")}}, []string{`Names.Place("orders.fifo")`}},
 		"one for both":                {"orders", Config{Names: Names{DLQ: fixed("x"), Suspects: fixed("x")}}, []string{`Names.Suspects("orders")`}},
 		"an endless try":              {"orders", Config{Policy: redeliver.Policy{Timeout: 13 * time.Hour}}, []string{"Policy.Timeout"}},
 		"a FIFO's waits":              {"orders.fifo", Config{Queues: map[string]redeliver.Policy{"orders.fifo": {MaxRetries: 13, Backoff: redeliver.Fixed(time.Hour)}}}, []string{`Queues["orders.fifo"].Backoff`}},

@@ -70,8 +70,8 @@ func (l *layout) plan(cfg *Config) *mq.Plan {
 	if l.main.FIFO {
 		p.Notes = append(p.Notes,
 			"a message of a group that waits holds up the later ones of its group; other groups go on",
-			fmt.Sprintf("a message waits in the memory of the process that failed it: in another process its attempts begin again; "+
-				"SQS hides it until it is due and for VisibilityTimeout (%s) after that", cfg.VisibilityTimeout))
+			fmt.Sprintf("a message waits hidden until it is due and for VisibilityTimeout (%s) after that; a note in %s has its attempts, also for another process",
+				cfg.VisibilityTimeout, l.place.Name))
 	} else {
 		p.Notes = append(p.Notes, fmt.Sprintf("a message that leaves no room for redeliver's state within %d bytes waits hidden, for at most %s since it was received",
 			l.main.MaxSize, limits.DurationText(maxVisibility)))
@@ -123,6 +123,9 @@ const sendAction = "sqs:SendMessage"
 func (l *layout) rights() []mq.Right {
 	main := readActions(sendAction, "sqs:ListQueueTags")
 	all := []mq.Right{onQueue(l.main.Name, l.main.ARN, main), onQueue(l.suspects.Name, l.suspects.ARN, readActions(sendAction))}
+	if l.place != nil {
+		all = append(all, onQueue(l.place.Name, l.place.ARN, readActions(sendAction)))
+	}
 	if l.dlq != nil {
 		all = append(all, onQueue(l.dlq.Name, l.dlq.ARN, findActions(sendAction)))
 	}

@@ -35,7 +35,7 @@ func TestPlanNamesEachOperation(t *testing.T) {
 						b.putIn(q, fmt.Sprint(kind, n), nil)
 					}
 				}
-				stop := b.consume(queue, Config{NoProvisioning: true, Policy: steps(1, 2*time.Second)}, func(_ context.Context, st redeliver.State, _ types.Message) error {
+				stop := b.consume(queue, Config{NoProvisioning: true, Policy: steps(1, 20*time.Second)}, func(_ context.Context, st redeliver.State, _ types.Message) error {
 					if strings.HasPrefix(st.ID, "slow") {
 						<-time.After(20 * time.Second)
 					}
@@ -99,7 +99,7 @@ func TestPlanNamesEachOperationOfAnOperator(t *testing.T) {
 // plan creates the queues of a subscription. It returns the plan, and how many operations that took.
 func (b *bubble) plan(queue string) (plan *mq.Plan, operations int) {
 	b.Helper()
-	for _, q := range []string{queue, api.SiblingName(queue, suspectsSuffix), api.SiblingName(queue, dlqSuffix)} {
+	for _, q := range queuesOf(queue) {
 		b.Create(q)
 	}
 	plan, err := b.client(b.T, Config{}).Plan(b.Context(), queue)
@@ -107,6 +107,15 @@ func (b *bubble) plan(queue string) (plan *mq.Plan, operations int) {
 		b.Fatal(err)
 	}
 	return plan, len(b.Operations())
+}
+
+// queuesOf returns the queues of a subscription.
+func queuesOf(queue string) []string {
+	all := []string{queue, Names{}.suspects(queue), Names{}.dlq(queue)}
+	if api.IsFIFO(queue) {
+		all = append(all, Names{}.place(queue))
+	}
+	return all
 }
 
 // putIn puts a message that is alone in its group.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/adapters/sqs/internal/notes"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/engine"
@@ -36,6 +37,7 @@ type source struct {
 	deleter           *deleter
 	lostSuspects      engine.SuspectLosses // by MessageId
 	lostReceives      lostReceives         // of suspects
+	notes             *notes.Queue         // nil if this is not a FIFO queue with messages of its own
 
 	rewriteAfter, isolateAfter int // numbers of receives, see receiveLimits
 
@@ -53,6 +55,7 @@ type source struct {
 	mu        sync.Mutex
 	held      map[string]*delivery   // by MessageId
 	lines     map[string][]*delivery // of a FIFO queue: unsettled messages by group, in order
+	returned  map[string]int         // of a FIFO queue: how often a message was received, when this process gave it back
 	bytes     int
 	unsettled int // held messages
 	settled   int // held messages that are not yet deleted
@@ -69,7 +72,7 @@ func newSource(r *reader, q *api.Queue) *source {
 		r: r, client: r.client, layout: r.layout, sub: r.sub, queue: q,
 		in: make(chan *delivery, api.MaxBatch*cfg.Pollers), groups: newGroups(q),
 		ending: make(chan struct{}), ended: make(chan struct{}), changed: make(chan struct{}, 1),
-		held: make(map[string]*delivery), lines: make(map[string][]*delivery),
+		held: make(map[string]*delivery), lines: make(map[string][]*delivery), returned: make(map[string]int),
 	}
 	s.rewriteAfter, s.isolateAfter = receiveLimits(r.layout.main)
 	s.intake = newIntake(cfg.maxAhead(), cfg.Pollers, s.heldRoom)
@@ -80,8 +83,22 @@ func newSource(r *reader, q *api.Queue) *source {
 	s.deleter = newDeleter(q, cfg.SendTimeout, s.ended, s.deleted)
 	if s.readsSuspects() { // the next suspect waits for the deletion
 		s.deleter.batches.StopLingering()
+	} else if q.FIFO {
+		s.notes = notes.New(notes.Options{
+			Queue: r.layout.place, Group: q.Name, Keys: cfg.StateKeys, Visible: cfg.VisibilityTimeout, Timeout: cfg.SendTimeout, Kept: q.Retention,
+			Send: s.sendNote,
+		})
 	}
 	return s
+}
+
+// sendNote writes a note. Its message waits meanwhile.
+func (s *source) sendNote(o wire.Outgoing, done func(error)) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.client.cfg.SendTimeout)
+	s.r.store.postCreating(ctx, s.layout.place, o, func(err error) {
+		cancel()
+		done(err)
+	})
 }
 
 // readsSuspects reports whether this is the queue of suspects.
@@ -116,6 +133,14 @@ func (s *source) startReceiving() {
 	if s.groups != nil {
 		s.polling.Go(func() { s.watchFreedGroups(s.pollCtx) })
 	}
+	if s.notes != nil {
+		ctx, cancel := context.WithCancel(s.r.values)
+		s.heartbeats.Go(func() { s.notes.Run(ctx) })
+		s.heartbeats.Go(func() {
+			<-s.ended
+			cancel()
+		})
+	}
 }
 
 // heldRoom returns how many messages are settled and not yet deleted, and how many more may be held.
@@ -130,8 +155,13 @@ func (s *source) registerMessages(msgs []types.Message, at time.Time, hidden tim
 	fresh := make([]*delivery, 0, len(msgs))
 	for i := range msgs {
 		if d := s.registerMessage(&msgs[i], at, hidden); d != nil {
+			msgs[len(fresh)] = msgs[i]
 			fresh = append(fresh, d)
 		}
+	}
+	s.findNotes(fresh)
+	for i, d := range fresh {
+		s.readDelivery(d, &msgs[i], at)
 	}
 	return fresh
 }
@@ -143,6 +173,7 @@ func (s *source) registerMessage(m *types.Message, at time.Time, hidden time.Dur
 	for had := s.held[id]; had != nil; had = s.held[id] {
 		if had.settled || wire.ReceiveCountOf(m) <= s.maxReceives() { // keep it, with the new receipt
 			had.setReceipt(m, at, hidden)
+			had.receives = wire.ReceiveCountOf(m)
 			s.mu.Unlock()
 			return nil
 		}
@@ -150,7 +181,7 @@ func (s *source) registerMessage(m *types.Message, at time.Time, hidden time.Dur
 		s.dropLost(had, nil) // it came back too often to be kept
 		s.mu.Lock()
 	}
-	d := &delivery{source: s, id: id, bytes: wire.MessageSize(aws.ToString(m.Body), m.MessageAttributes), keptState: s.client.hidden.Take(id)}
+	d := &delivery{source: s, id: id, bytes: wire.MessageSize(aws.ToString(m.Body), m.MessageAttributes), keptState: s.client.hidden.Take(id), receives: wire.ReceiveCountOf(m)}
 	if begun := wire.SentAt(m); s.queue.Retention() > 0 && !begun.IsZero() {
 		d.expires = begun.Add(s.queue.Retention())
 	}
@@ -161,15 +192,17 @@ func (s *source) registerMessage(m *types.Message, at time.Time, hidden time.Dur
 	s.held[id] = d
 	s.bytes += d.bytes
 	s.unsettled++
-	first := true
+	d.first = true
 	if s.queue.FIFO { // a group on a standard queue has no order
 		d.group = m.Attributes[wire.GroupID]
-		first = len(s.lines[d.group]) == 0
+		d.first = len(s.lines[d.group]) == 0
+		// If the next receive is ours, nobody else had it meanwhile.
+		d.unknown = d.receives > 1 && d.receives != s.returned[id]+1
+		delete(s.returned, id)
 		s.lines[d.group] = append(s.lines[d.group], d)
 		s.groups.addLocked(d.group)
 	}
 	s.mu.Unlock()
-	s.readDelivery(d, m, at, first)
 	return d
 }
 
@@ -348,7 +381,7 @@ func (s *source) returnMessage(d *delivery, wait time.Duration, hidden bool) {
 		s.mu.Unlock()
 		return
 	}
-	s.dropReturnedLocked(d)
+	s.dropReturnedLocked(d, wait)
 	s.mu.Unlock()
 	s.intake.wakePollers()
 	if !hidden {
@@ -356,10 +389,22 @@ func (s *source) returnMessage(d *delivery, wait time.Duration, hidden bool) {
 	}
 }
 
-// dropReturnedLocked drops a message that will come back, and keeps its waiting state.
-func (s *source) dropReturnedLocked(d *delivery) {
+// maxReturned bounds the returned messages whose receives are remembered.
+const maxReturned = 10_000
+
+// dropReturnedLocked drops a message that will come back after wait, and keeps its waiting state.
+func (s *source) dropReturnedLocked(d *delivery, wait time.Duration) {
 	if d.keptState != nil {
 		s.client.hidden.Put(d.id, d.keptState)
+	}
+	if s.notes != nil {
+		if len(s.returned) >= maxReturned {
+			clear(s.returned)
+		}
+		if !d.unknown { // otherwise its note may be unread
+			s.returned[d.id] = d.receives
+		}
+		s.notes.Release(d.id, wait)
 	}
 	s.removeUnsettledLocked(d)
 	s.dropLocked(d)

@@ -155,7 +155,16 @@ func (t *store) postCreating(ctx context.Context, q *api.Queue, o wire.Outgoing,
 	})
 }
 
-// hideUntilDue keeps a message hidden under its current receipt until it is due.
+// hideUntilDue keeps a message hidden under its current receipt until it is due. Its note comes first, so that no other process
+// begins an attempt without the ones before. A process may die between two of these steps:
+//
+//	the attempt has ended, the note is not written    the attempt runs again
+//	the note is written, the message is not hidden    the next process finds the note, and waits until the message is due
+//	a newer note is written, the older one is there   the one with more attempts counts; a process that has both deletes the older one
+//	the message is deleted, its note is not           the note is deleted when the message would have expired
+//	                                                  (no other message has its MessageId)
+//
+// If the note cannot be written, the process counts the attempts in memory, and reports that.
 func (t *store) hideUntilDue(m *driver.Message[*delivery], st *redeliver.State, done driver.Done) {
 	d, name, now := m.Record, t.layout.main.Name, time.Now()
 	if maxHidden := d.maxHiddenUntil(); st.Due.After(maxHidden.Add(-t.client.cfg.VisibilityTimeout)) {
@@ -163,10 +172,26 @@ func (t *store) hideUntilDue(m *driver.Message[*delivery], st *redeliver.State, 
 		return
 	}
 	kept := *st
+	if d.source.notes == nil {
+		t.hide(d, &kept, done)
+		return
+	}
+	d.source.notes.Write(d.id, &kept, func(err error) {
+		d.source.r.reportInMemory(err)
+		d.source.mu.Lock()
+		d.keptState = &kept // if the message is lost now, this attempt has ended
+		d.source.mu.Unlock()
+		t.hide(d, &kept, done)
+	})
+}
+
+// hide hides a message until it is due.
+func (t *store) hide(d *delivery, st *redeliver.State, done driver.Done) {
+	name := t.layout.main.Name
 	d.source.visibilityChanger.hideUntil(&d.visibility, st.Due, func(err error) {
 		switch {
 		case err == nil:
-			d.source.keepState(d, &kept)
+			d.source.keepState(d, st)
 			done.Confirmed(name, driver.ErrStay)
 		case api.IsStaleReceipt(err): // others may have it
 			d.source.dropLost(d, func() { done.Confirmed(name, api.ErrorOf("hiding a message of", name, err)) })

@@ -76,6 +76,7 @@ type reader struct {
 
 	mu       sync.Mutex
 	reported redeliver.Change // the last one
+	inMemory bool             // the last note was not written or read
 }
 
 func newReader(values context.Context, c *client, l *layout) *reader {
@@ -210,4 +211,15 @@ func (r *reader) report(change redeliver.Change, detail string, err error) {
 		r.sub.EmitChange(change, detail, err)
 	}
 	r.reported = change
+}
+
+// reportInMemory reports the first of several notes that cannot be written or read.
+func (r *reader) reportInMemory(err error) {
+	r.mu.Lock()
+	first := err != nil && !r.inMemory
+	r.inMemory = err != nil
+	r.mu.Unlock()
+	if first {
+		r.sub.EmitChange(redeliver.ChangeAttemptsInMemory, "the note of a message that keeps its place cannot be written or read; its attempts begin again in another process", err)
+	}
 }

@@ -256,16 +256,16 @@ func TestDeduplicationDropsNoMove(t *testing.T) {
 				m.Receives = maxReturnsInPlace // as if this many processes had received it
 			})
 		}
-		p := steps(100, 2*time.Second)
+		p := steps(100, 5*time.Second)
 		for n := range 4 {
 			suspected()
 			c := b.start(fmt.Sprint(n), "orders.fifo", Config{Policy: p}, failHandler)
-			b.advance(time.Second)
+			b.advance(3 * time.Second) // it looks for a note first
 			b.close(c)
 			if runs, left := b.ran("a"), len(b.Messages("orders.fifo")); len(runs) != n+1 || left != 1 {
 				b.Fatalf("it ran %v, the queue has %d messages, want %d runs and one message", runs, left, n+1)
 			}
-			b.advance(5 * time.Second)
+			b.advance(10 * time.Second)
 		}
 		if n := b.Count("SendMessageBatch"); n != 8 {
 			b.Errorf("%d moves, want four to the suspects and four back", n)

@@ -330,12 +330,16 @@ func (c *sqsQueue) provisioned() map[string]map[string]string {
 	}
 	all := make(map[string]map[string]string)
 	stem, other := strings.TrimSuffix(c.topic, c.fifo), strings.TrimSuffix(twin, c.fifo)
-	for _, suffix := range []string{"", "-suspects", "-dlq"} {
-		attributes := c.attributes(c.beside(twin, suffix))
+	queues := map[string]string{c.topic: twin, c.beside(c.topic, "-suspects"): c.beside(twin, "-suspects"), c.beside(c.topic, "-dlq"): c.beside(twin, "-dlq")}
+	if c.fifo != "" {
+		queues[stem+"-place"] = other + "-place"
+	}
+	for queue, twin := range queues {
+		attributes := c.attributes(twin)
 		for name, value := range attributes {
 			attributes[name] = strings.ReplaceAll(value, other, stem)
 		}
-		all[c.beside(c.topic, suffix)] = attributes
+		all[queue] = attributes
 	}
 	return all
 }

@@ -16,7 +16,7 @@ func TestConformance(t *testing.T) {
 	t.Logf("report: the conformance kit on SQS, standard queues: %.1f s", time.Since(begin).Seconds())
 }
 
-// The contract runs on FIFO queues too, with fewer features.
+// The contract runs on FIFO queues too.
 func TestConformanceFIFO(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
@@ -30,4 +30,4 @@ func TestGuaranteeTable(t *testing.T) {
 }
 
 // fifoFeatures are those of FIFO queues.
-var fifoFeatures = adaptertest.Features{CountsCrashes: true, OrderFirstAttempts: true, BinaryHeaders: true, ForeignHeaders: true, Refuse: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, OrderThroughRetries: true, GroupPause: true}
+var fifoFeatures = adaptertest.Features{CountsCrashes: true, OrderFirstAttempts: true, BinaryHeaders: true, ForeignHeaders: true, Refuse: true, KeepsAttempts: true, MessageTimes: true, NoHeadOfLineBlocking: true, OrderBlocking: true, KeepsAttemptsInPlace: true, OrderThroughRetries: true, GroupPause: true}

@@ -75,7 +75,7 @@ func newHarness(t *testing.T, endpoint string, fifo bool) adaptertest.Harness {
 		return h.beside(origin, "-dlq"), h.beside(origin, "-dlq")
 	}
 	if fifo {
-		a.Name, a.Features = "SQS FIFO", fifoFeatures
+		a.Name, a.Features, a.KeepsPlaces = "SQS FIFO", fifoFeatures, true
 	}
 	return a
 }
@@ -87,6 +87,9 @@ func (h *harness) beside(queue, suffix string) string {
 	return queue + suffix
 }
 
+// placeOf returns the queue of notes beside a FIFO queue.
+func placeOf(queue string) string { return strings.TrimSuffix(queue, ".fifo") + "-place" }
+
 func (h *harness) origin(t testing.TB, _ int) (string, []string) {
 	t.Helper()
 	name := "kit-" + strings.ToLower(rand.Text()[:12])
@@ -95,7 +98,7 @@ func (h *harness) origin(t testing.TB, _ int) (string, []string) {
 	}
 	h.createQueue(t, name)
 	t.Cleanup(func() {
-		for _, q := range []string{name, h.beside(name, "-dlq"), h.beside(name, "-suspects")} {
+		for _, q := range []string{name, h.beside(name, "-dlq"), h.beside(name, "-suspects"), placeOf(name)} {
 			if out, err := h.api.GetQueueUrl(context.Background(), &awssqs.GetQueueUrlInput{QueueName: &q}); err == nil {
 				_, _ = h.api.DeleteQueue(context.Background(), &awssqs.DeleteQueueInput{QueueUrl: out.QueueUrl})
 			}
@@ -616,13 +619,23 @@ func (h *harness) dead(t testing.TB, _, group string, n int) []adaptertest.Messa
 	return msgs
 }
 
-// refuse makes the server unavailable for copies that wait, or on FIFO queues for longer hiding, and for copies to
-// the DLQ.
+// refuse makes the server unavailable for copies that wait, or on FIFO queues for longer hiding and notes, and for copies
+// to the DLQ.
 func (h *harness) refuse(_ testing.TB, _, group string, what adaptertest.Place) func() {
 	queue := group
 	if what == adaptertest.DLQ {
 		queue = h.beside(group, "-dlq")
 	}
-	h.refused.Store(queue, what)
-	return func() { h.refused.Delete(queue) }
+	queues := []string{queue}
+	if h.fifo && what == adaptertest.Levels {
+		queues = append(queues, placeOf(queue))
+	}
+	for _, q := range queues {
+		h.refused.Store(q, what)
+	}
+	return func() {
+		for _, q := range queues {
+			h.refused.Delete(q)
+		}
+	}
 }

@@ -190,7 +190,7 @@ func fullAtOnce(b *fixture) {
 func partialAtTimeout(b *fixture) {
 	const size, timeout = 10, 400 * time.Millisecond
 	minWait := timeout
-	if b.h.Features.OrderFirstAttempts && !b.h.Features.KeepsAttempts {
+	if b.h.KeepsPlaces {
 		minWait = 200 * time.Millisecond // see maxSourceIdle in package engine
 	}
 	_, ids := numberedMessages(size - 1)
@@ -218,7 +218,7 @@ func keepsKeys(b *fixture) {
 	b.awaitEnds(ids...)
 	last := make(map[string]string)
 	for _, ran := range p.ranBatches() { // its ids are sorted
-		if len(ran) != size && b.h.Features.KeepsAttempts {
+		if len(ran) != size && !b.h.KeepsPlaces {
 			b.Errorf("a batch of %d, want it full: %v", len(ran), ran)
 		}
 		for _, id := range ran {
@@ -284,7 +284,7 @@ func aboveMaxInFlight(b *fixture) {
 	}
 	b.startBatch(Config{Policy: quickPolicy(1), MaxInFlight: bound}, redeliver.BatchConfig{Size: bound, Timeout: neverReached}, ackAll)
 	b.awaitEnds(ids...)
-	if b.h.Features.KeepsAttempts {
+	if !b.h.KeepsPlaces {
 		for _, id := range ids {
 			b.wantRuns(id, 1)
 		}

@@ -83,10 +83,9 @@ func (o batchOrder) answer(fates, last map[string]int) BatchFunc {
 	}
 }
 
-// waitsForFailed reports whether later messages of a key wait for one that has failed. If a broker with keys does not keep attempts,
-// messages wait in their source, as on a FIFO queue of SQS.
+// waitsForFailed reports whether later messages of a key wait for one that has failed.
 func (o batchOrder) waitsForFailed(b *fixture) bool {
-	return o.order != redeliver.OrderFirstAttempts || !b.h.Features.KeepsAttempts
+	return o.order != redeliver.OrderFirstAttempts || b.h.KeepsPlaces
 }
 
 func (o batchOrder) config() (Config, redeliver.BatchConfig) {

@@ -46,6 +46,8 @@ type Harness struct {
 	// ReadsAhead means that in OrderThroughRetries a process reads messages that must wait for another one of their key or message
 	// group.
 	ReadsAhead bool
+	// KeepsPlaces means that a failed message keeps its place in every order, as in a group of an SQS FIFO queue.
+	KeepsPlaces bool
 	// MaxCrashesBeside is how often a message may kill its process while others run, before it runs alone. Default 2.
 	MaxCrashesBeside int
 	// Wrap runs a test, for example in a bubble with a virtual clock. Nil calls the tests directly, many at once.

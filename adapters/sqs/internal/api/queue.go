@@ -53,6 +53,7 @@ const (
 	MainQueue    Kind = "queue"
 	SuspectQueue Kind = "suspects"
 	DeadQueue    Kind = "dlq"
+	NoteQueue    Kind = "place" // notes about messages that wait in their place in a FIFO queue
 )
 
 // SQS's limits of the time for which a queue keeps a message.

@@ -41,7 +41,7 @@ func sqsFormatters(p *mq.Plan, region string) map[string]planFormatter {
 }
 
 // resourceNames maps the kinds of queues to the names of the resources.
-var resourceNames = map[string]string{"queue": "Queue", "suspects": "Suspects", "dlq": "DLQ", "state": "State"}
+var resourceNames = map[string]string{"queue": "Queue", "suspects": "Suspects", "place": "Place", "dlq": "DLQ", "state": "State"}
 
 // cloudFormation returns a template of the queues that do not exist yet, because a stack cannot contain existing ones.
 // It returns no text if all exist, because CloudFormation refuses a template without resources.
