@@ -64,7 +64,7 @@ func Run(ctx context.Context, args []string, s Streams) int {
 
 // dependentFlags are flags that mean nothing without another flag of the command.
 var dependentFlags = map[string]string{
-	"account": "format", "for": "format", "principal": "format", "event-type": "cloudevents", "max-timeout": "health",
+	"account": "format", "for": "format", "principal": "format", "event-source": "event-type", "event-type": "cloudevents", "max-timeout": "health",
 	"grant": "behind-proxy", "user-header": "behind-proxy", "groups-header": "behind-proxy", "proxy-secret-file": "behind-proxy", "watch": "canary",
 }
 
@@ -114,7 +114,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 found a problem, 5 partly done,
 	root.SetVersionTemplate("redeliver {{.Version}}\n")
 	root.Flags().Bool("version", false, "Print the version and exit")
 	root.PersistentFlags().BoolP("help", "h", false, "Show this help")
-	connected := []*cobra.Command{dlqCommand(a), waitingCommand(a), topCommand(a), runCommand(a), a.console(), exporterCommand(a), planCommand(a), doctorCommand(a), pauseGroupCommand(a), resumeGroupCommand(a)}
+	connected := []*cobra.Command{dlqCommand(a), waitingCommand(a), topCommand(a), runCommand(a), publishCommand(a), a.console(), exporterCommand(a), planCommand(a), doctorCommand(a), pauseGroupCommand(a), resumeGroupCommand(a)}
 	local := []*cobra.Command{initCommand(a), readyCommand(a), simulateCommand(a), versionCommand(a)}
 	for _, cmd := range leaves(connected) {
 		grouped(cmd.Flags(), groupConnection, a.conn.flags)

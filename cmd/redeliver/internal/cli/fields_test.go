@@ -20,7 +20,7 @@ func TestTheDocumentedFieldsExist(t *testing.T) {
 	}
 	_, table, _ := strings.Cut(string(page), "| verb | fields |")
 	printed := map[string]any{
-		"`run`": handlingRow{}, "`dlq list`": queueRow{}, "`dlq check`": checkRow{}, "`dlq groups`": groupRow{}, "`dlq show`": messageRow{}, "`dlq replay`": forecastRow{},
+		"`run`": handlingRow{}, "`publish`": publishedRow{}, "`dlq list`": queueRow{}, "`dlq check`": checkRow{}, "`dlq groups`": groupRow{}, "`dlq show`": messageRow{}, "`dlq replay`": forecastRow{},
 		"`dlq edit": diffRow{}, "`dlq import": importRow{}, "tasks ": taskRow{}, "`--results`": resultRow{}, "`plan`": planRow{}, "`doctor`": doctorRow{},
 		"`console`": consoleRow{}, "`ready`": readyRow{}, "`top`": topRow{}, "`init`": initRow{}, "`version`": versionRow{},
 	}

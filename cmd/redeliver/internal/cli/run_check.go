@@ -45,7 +45,8 @@ func (a *app) readRun(f *runFlags, given *pflag.FlagSet, dash int) (c sidecar.Co
 }
 
 // verify checks the flags of the process.
-func (p *processFlags) verify(bad func(string, ...any)) {
+func (p *processFlags) verify(env func(string) string, bad func(string, ...any)) {
+	p.verifyPublish(env, bad)
 	if err := mustBeOneOf("log", p.log, logFormats); err != nil {
 		bad("%w", err)
 	}

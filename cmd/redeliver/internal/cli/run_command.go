@@ -37,6 +37,8 @@ type handlingRow struct {
 	Group   string   `json:"group,omitempty"`  // Kafka only
 	Handler string   `json:"handler"`          // the URL, or the command and the number of its arguments
 	Health  string   `json:"health,omitempty"` // the URL of /healthz and /readyz
+	// Publish is the URL to which programs post messages, without the topic.
+	Publish string `json:"publish,omitempty"`
 	// OnDeadLetter is the URL to which dead letters are reported, without the path.
 	OnDeadLetter string `json:"on_dead_letter,omitempty"`
 }
@@ -70,8 +72,10 @@ type runFlags struct {
 
 // processFlags are the flags of run that concern the whole process.
 type processFlags struct {
-	file, health, log string
-	check, metrics    bool
+	file, health, log, publish string
+	check, metrics             bool
+
+	token string // that publishing needs
 }
 
 func runCommand(a *app) *cobra.Command {
@@ -122,6 +126,9 @@ var logFormats = []string{"text", "json"}
 
 // define adds the flags that a file has for the whole process.
 func (p *processFlags) define(flags *pflag.FlagSet) {
+	grouped(flags, groupHandler, func(flags *pflag.FlagSet) {
+		flags.StringVar(&p.publish, "publish", "", "Let programs publish with POST /v1/topics/TOPIC at this `address`, for example 127.0.0.1:8082. Any other host than this one needs a token in $"+envPublishToken+" (default off)")
+	})
 	grouped(flags, groupMonitoring, func(flags *pflag.FlagSet) {
 		flags.StringVar(&p.health, "health", "", "Serve /healthz and /readyz at this `address`, for example :8081 (default off)")
 		flags.BoolVar(&p.metrics, "metrics", false, "Serve Prometheus metrics as /metrics at the address of --health")
@@ -197,18 +204,26 @@ func (a *app) logger(format string) *slog.Logger {
 
 // listen serves until end is called.
 func listen(ctx context.Context, flag, address string, h http.Handler) (at string, end func(), err error) {
+	const quick = 5 * time.Second // for both directions: requests and responses are short
+	return listenFor(ctx, flag, address, quick, h)
+}
+
+// listenFor is listen for requests that may take this long. Those that run when end is called have at most 5 s to end.
+func listenFor(ctx context.Context, flag, address string, longest time.Duration, h http.Handler) (at string, end func(), err error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return "", nil, failed(codeFailed, "%s is %s, where nothing can listen: %w; give another address", flag, address, err)
 	}
-	const quick = 5 * time.Second // for both directions: requests and responses are short
-	server := &http.Server{Handler: h, ReadHeaderTimeout: quick, ReadTimeout: quick, WriteTimeout: quick, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: longest, WriteTimeout: longest, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = server.Serve(l) // it ends when server is closed
 	}()
 	return l.Addr().String(), func() {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(longest, 5*time.Second))
+		defer cancel()
+		_ = server.Shutdown(ending)
 		_ = server.Close()
 		<-done
 	}, nil

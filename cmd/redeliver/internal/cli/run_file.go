@@ -117,7 +117,7 @@ func (a *app) readFile(cmd *cobra.Command, p *processFlags) (all []*consumed, er
 
 // check checks each subscription, and then what they have in common.
 func (r *fileReader) check(f *flagfile.File, p *processFlags) (all []*consumed) {
-	p.verify(func(format string, args ...any) { r.add(f.Process, fmt.Errorf(format, args...)) })
+	p.verify(r.Env, func(format string, args ...any) { r.add(f.Process, fmt.Errorf(format, args...)) })
 	readers := make(map[string]int) // lines of topics, by what must be different
 	for _, section := range f.Sections {
 		s := r.sections[section.Flags]

@@ -36,11 +36,14 @@ func (s *consumed) name() string {
 	return name + " on " + s.c.Broker.String()
 }
 
+// addresses are the URLs that a process serves.
+type addresses struct{ health, publish string }
+
 // row returns what run prints about the subscription.
-func (s *consumed) row(health string) handlingRow {
+func (s *consumed) row(at addresses) handlingRow {
 	return handlingRow{
 		Broker: string(s.c.Broker.Broker), Topics: s.c.Topics, Group: s.c.Group, Handler: s.flags.handlerName(),
-		Health: health, OnDeadLetter: s.flags.webhook.name(),
+		Health: at.health, Publish: at.publish, OnDeadLetter: s.flags.webhook.name(),
 	}
 }
 
@@ -52,7 +55,7 @@ func (a *app) readConsumed(cmd *cobra.Command, f *runFlags, p *processFlags) ([]
 	s := &consumed{app: a, flags: f, given: cmd.Flags()}
 	var errs []error
 	s.c, errs = a.readRun(f, s.given, cmd.ArgsLenAtDash())
-	p.verify(func(format string, args ...any) { errs = append(errs, usagef(format, args...)) })
+	p.verify(a.Env, func(format string, args ...any) { errs = append(errs, usagef(format, args...)) })
 	if len(errs) > 0 {
 		return nil, usagef("%w", errors.Join(errs...))
 	}
@@ -67,7 +70,7 @@ func (a *app) serveMessages(cmd *cobra.Command, f *runFlags, p *processFlags) er
 		return err
 	}
 	if p.check {
-		return a.printConsumed(all, p, "")
+		return a.printConsumed(all, p, addresses{})
 	}
 	var extensions *sidecar.Extensions
 	if p.health != "" {
@@ -87,7 +90,15 @@ func (a *app) serveMessages(cmd *cobra.Command, f *runFlags, p *processFlags) er
 		defer end() // after all have ended, so that the webhook reports the last dead letters
 		states[i] = s.c.Health
 	}
-	health := ""
+	var urls addresses
+	if p.publish != "" {
+		at, end, err := a.servePublish(ctx, all, p)
+		if err != nil {
+			return err
+		}
+		defer end() // programs publish until they have ended
+		urls.publish = "http://" + at + "/v1/topics/"
+	}
 	if p.health != "" {
 		pages := http.NewServeMux()
 		pages.Handle("/", sidecar.HealthPages(states...))
@@ -105,9 +116,9 @@ func (a *app) serveMessages(cmd *cobra.Command, f *runFlags, p *processFlags) er
 		}
 		defer end()
 		extensions.Listening(at)
-		health = "http://" + at
+		urls.health = "http://" + at
 	}
-	if err := a.printConsumed(all, p, health); err != nil {
+	if err := a.printConsumed(all, p, urls); err != nil {
 		return err
 	}
 	return runAll(ctx, all, log)
@@ -140,21 +151,22 @@ func (s *consumed) prepare(p *processFlags) (end func(), err error) {
 }
 
 // printConsumed prints what is consumed: an object for the flags, and a list for a file.
-func (a *app) printConsumed(all []*consumed, p *processFlags, health string) error {
+func (a *app) printConsumed(all []*consumed, p *processFlags, at addresses) error {
 	if p.file == "" {
-		row := all[0].row(health)
+		row := all[0].row(at)
 		return a.printOne(row, func(t *details) {
 			t.line("topics", strings.Join(row.Topics, ", "))
 			t.line("group", row.Group)
 			t.line("handler", row.Handler)
 			t.line("health", row.Health)
+			t.line("publish", row.Publish)
 			t.line("on dead letter", row.OnDeadLetter)
 		})
 	}
-	rows := a.list("BROKER", "TOPICS", "GROUP", "HANDLER", "HEALTH")
+	rows := a.list("BROKER", "TOPICS", "GROUP", "HANDLER", "HEALTH", "PUBLISH")
 	for _, s := range all {
-		row := s.row(health)
-		if err := rows.add(row, s.c.Broker.String(), strings.Join(row.Topics, ", "), row.Group, row.Handler, row.Health); err != nil {
+		row := s.row(at)
+		if err := rows.add(row, s.c.Broker.String(), strings.Join(row.Topics, ", "), row.Group, row.Handler, row.Health, row.Publish); err != nil {
 			return err
 		}
 	}
