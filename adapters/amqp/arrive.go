@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // maxCopies is how often a message that comes back often is rewritten to the retry queue; then it goes to the suspects.
@@ -143,7 +144,7 @@ func (a *arrival) readKey() {
 // readReturned is read for a message from a queue that redeliver writes.
 func (a *arrival) readReturned(count int) {
 	d := a.d
-	forged := wire.StripUnsigned(d.Keys, &d.Delivery)
+	forged := wire.StripUnsigned(d.Keys, statekeys.Waiting, &d.Delivery)
 	d.rewritten = wire.CopiesOf(d.Headers)
 	leavesLevel := wire.LeavesAt(d.Headers, d.arrived.Add(a.level))
 	ours, findings := wire.RestoreOriginal(&d.Delivery)

@@ -12,6 +12,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 const (
@@ -35,7 +36,7 @@ const (
 // and the next step.
 func (s *source) readDelivery(d *delivery, m *types.Message, at time.Time) {
 	var c *wire.Carried
-	d.Record, c = wire.NewRecord(m, s.layout.main.Name, s.client.cfg.StateKeys)
+	d.Record, c = wire.NewRecord(m, s.layout.main.Name, statekeys.Waiting, s.client.cfg.StateKeys)
 	found := d.ReadDeadLetter(s.layout.main.Name, s.client.cfg.Names.dlq)
 	switch {
 	case d.keptState != nil:

@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/sqsfake"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // The consumer of a DLQ trusts the state of a dead letter only if it names this DLQ's queue and, with keys, is
@@ -29,11 +30,11 @@ func TestConsumerOfADLQTrustsOnlyItsOwnState(t *testing.T) {
 		believed bool
 	}{
 		"its queue's":             {state("orders"), nil, true},
-		"its queue's, signed":     {wire.Keys{key}.Sign(state("orders"), "body"), [][]byte{key}, true},
+		"its queue's, signed":     {wire.Keys{key}.Sign(statekeys.DeadLetter, state("orders"), "body"), [][]byte{key}, true},
 		"its queue's, unsigned":   {state("orders"), [][]byte{key}, false},
-		"of another body":         {wire.Keys{key}.Sign(state("orders"), "other"), [][]byte{key}, false},
+		"of another body":         {wire.Keys{key}.Sign(statekeys.DeadLetter, state("orders"), "other"), [][]byte{key}, false},
 		"another queue's":         {state("refunds"), nil, false},
-		"another queue's, ours":   {wire.Keys{key}.Sign(state("refunds"), "body"), [][]byte{key}, false},
+		"another queue's, ours":   {wire.Keys{key}.Sign(statekeys.DeadLetter, state("refunds"), "body"), [][]byte{key}, false},
 		"of nobody":               {"{}", nil, false},
 		"no state of redeliver's": {"true", nil, false},
 	} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // Errors about keys name the setting, not the key.
@@ -34,7 +35,7 @@ func TestDelayedPublishIsSigned(t *testing.T) {
 	}
 	text := aws.ToString(o.Attributes[StateAttribute].StringValue)
 	signed := types.Message{Body: &o.Body, MessageAttributes: o.Attributes}
-	if _, c := wire.NewRecord(&signed, "orders", p.cfg.StateKeys); c == nil || !strings.Contains(text, `"mac"`) {
+	if _, c := wire.NewRecord(&signed, "orders", statekeys.Waiting, p.cfg.StateKeys); c == nil || !strings.Contains(text, `"mac"`) {
 		t.Errorf("the state is %q", text)
 	}
 }

@@ -38,7 +38,7 @@ func (q *Queue) readMessage(g *scan.Message) *deadletter.Message {
 	foreign := q.Foreign || wire.LastDeathQueue(d.Headers) == q.info.Origin
 	var forged []redeliver.Finding
 	if !foreign {
-		forged = wire.StripUnsigned(q.Keys, d)
+		forged = wire.StripUnsigned(q.Keys, statekeys.DeadLetter, d)
 	}
 	if kept, ok := d.Headers[wire.HeaderRaw].([]byte); ok && unreadable == nil && !foreign {
 		raw, unreadable = kept, errors.New("its headers could not be read when it came")
@@ -183,7 +183,7 @@ func fromProperties(all []deadletter.Header) (d amqp091.Delivery, types map[stri
 		}
 		for _, f := range fieldsOf(&d) {
 			if f.name == p.Name {
-				parseInto(f.value, string(p.Value))
+				wire.ParseInto(f.value, string(p.Value))
 			}
 		}
 	}

@@ -197,3 +197,15 @@ func exportAndImport(t *testing.T, m *deadletter.Message) *deadletter.Message {
 	}
 	return added
 }
+
+// The text of a value, which is signed and is in files, has the whole value: no other one has the same text.
+func TestTheTextOfAValueHasAllOfIt(t *testing.T) {
+	for seed := range uint64(5000) {
+		r := random{rand.New(rand.NewPCG(seed, 5))}
+		was := r.table(4)
+		text := wire.DescribeValue(was)
+		if got, ok := wire.ParseValue(text); !ok || !reflect.DeepEqual(plain(got), plain(was)) {
+			t.Fatalf("seed %d: %#v is %s, which is read as %#v", seed, was, text, got)
+		}
+	}
+}

@@ -207,7 +207,7 @@ func (q *Queue) ackLocked() {
 
 // parse returns the note in a delivery, or nil if it has none.
 func (q *Queue) parse(d *amqp091.Delivery) *Note {
-	_ = wire.StripUnsigned(q.Keys, d) // without them it is no note
+	_ = wire.StripUnsigned(q.Keys, statekeys.Note, d) // without them it is no note
 	n := &Note{id: d.MessageId, message: string(d.Body)}
 	var err error
 	if n.version, err = number(d.Headers, headerVersion); err != nil || n.id == "" || len(n.message) > maxMessage {
@@ -233,7 +233,7 @@ func (q *Queue) compose(n *Note) amqp091.Publishing {
 	rec.Body, rec.MessageId, rec.DeliveryMode = []byte(n.message), n.id, amqp091.Persistent
 	p := rec.Publishing(&n.state)
 	p.Headers[headerVersion], p.Headers[headerCrashes] = strconv.Itoa(n.version), strconv.Itoa(n.crashes)
-	wire.Sign(q.Keys, &p)
+	wire.Sign(q.Keys, statekeys.Note, &p)
 	return p
 }
 

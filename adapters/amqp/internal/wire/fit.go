@@ -48,7 +48,7 @@ func (r *Record) WaitingCopy(st *redeliver.State, until time.Time, frame, room i
 	if !fit(&p, frame, room, dispensable) {
 		return p, fmt.Errorf("%w: its headers of %d bytes leave no room for redeliver's in a frame of %d, or are too many", driver.ErrRefused, headerSize(&p), frame)
 	}
-	Sign(r.Keys, &p)
+	Sign(r.Keys, statekeys.Waiting, &p)
 	return p, nil
 }
 
@@ -62,7 +62,7 @@ func (r *Record) DeadCopy(st *redeliver.State, frame int) amqp091.Publishing {
 		droppable = append([]string{HeaderRaw}, droppable...)
 	}
 	if fit(&p, frame, CountRoom, droppable) {
-		Sign(r.Keys, &p)
+		Sign(r.Keys, statekeys.DeadLetter, &p)
 		return p
 	}
 	if p = r.Publishing(nil); fit(&p, frame, 0, nil) {
@@ -98,8 +98,8 @@ func Released(d *amqp091.Delivery, now time.Time, keys statekeys.Keys) amqp091.P
 		due := maps.Collect(driver.StateHeaders(&st))
 		p.Headers[redeliver.HeaderDue] = string(due[redeliver.HeaderDue])
 	}
-	if verify(keys, d) {
-		Sign(keys, &p)
+	if verify(keys, statekeys.Waiting, d) {
+		Sign(keys, statekeys.Waiting, &p)
 	}
 	return p
 }

@@ -41,7 +41,7 @@ func (r *Record) StateID() string {
 // ReadDeadLetter removes redeliver's headers of a DLQ from a message that is read from there, and restores what they
 // replace. It ignores headers that name another DLQ. dlqOf returns the DLQ of a queue.
 func (r *Record) ReadDeadLetter(queue string, dlqOf func(queue string) string) []redeliver.Finding {
-	if _, ours := r.Headers[redeliver.HeaderGroup]; !ours || r.Unreadable != nil || !verify(r.Keys, &r.Delivery) {
+	if _, ours := r.Headers[redeliver.HeaderGroup]; !ours || r.Unreadable != nil || !verify(r.Keys, statekeys.DeadLetter, &r.Delivery) {
 		return nil
 	}
 	if from := LastDeathQueue(r.Headers); from != "" && dlqOf(from) == queue {

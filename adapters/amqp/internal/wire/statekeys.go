@@ -2,7 +2,6 @@ package wire
 
 import (
 	"maps"
-	"slices"
 	"strings"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -11,37 +10,37 @@ import (
 	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
-// signed returns the signed text: redeliver's headers without the signature.
+// signed returns the signed text: redeliver's headers without the signature, with their types. Any other headers have another text.
 func signed(headers amqp091.Table) string {
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(headers)) {
+	ours := make(amqp091.Table)
+	for name, v := range headers {
 		if strings.HasPrefix(name, redeliver.HeaderPrefix) && name != HeaderMAC {
-			b.WriteString(name + "\x00" + string(HeaderBytes(headers[name])) + "\x00")
+			ours[name] = v
 		}
 	}
-	return b.String()
+	return DescribeValue(ours)
 }
 
-// Sign sets the signature of a message with a state. Its headers must not change afterwards.
-func Sign(keys statekeys.Keys, p *amqp091.Publishing) {
+// Sign sets the signature of a message with a state for a place. Its headers must not change afterwards.
+func Sign(keys statekeys.Keys, at statekeys.Place, p *amqp091.Publishing) {
 	if _, ok := p.Headers[HeaderMAC]; ok && len(keys) > 0 {
-		p.Headers[HeaderMAC] = keys.Sign(signed(p.Headers), p.Body)
+		p.Headers[HeaderMAC] = keys.Sign(at, signed(p.Headers), p.Body)
 	}
 }
 
-// verify reports whether redeliver's headers of a delivery were signed with one of the keys.
-func verify(keys statekeys.Keys, d *amqp091.Delivery) bool {
+// verify reports whether redeliver's headers of a delivery were signed with one of the keys for a place.
+func verify(keys statekeys.Keys, at statekeys.Place, d *amqp091.Delivery) bool {
 	if len(keys) == 0 {
 		return true
 	}
 	mac, _ := d.Headers[HeaderMAC].(string)
-	return keys.Verify(mac, signed(d.Headers), d.Body)
+	return keys.Verify(mac, at, signed(d.Headers), d.Body)
 }
 
-// StripUnsigned removes redeliver's headers from a delivery of one of its queues if none of the keys has signed them,
-// and reports them.
-func StripUnsigned(keys statekeys.Keys, d *amqp091.Delivery) []redeliver.Finding {
-	if verify(keys, d) {
+// StripUnsigned removes redeliver's headers from a delivery of one of its queues if none of the keys has signed them
+// for this place, and reports them.
+func StripUnsigned(keys statekeys.Keys, at statekeys.Place, d *amqp091.Delivery) []redeliver.Finding {
+	if verify(keys, at, d) {
 		return nil
 	}
 	found := ForeignHeaders(d.Headers, "is not signed with a key of StateKeys; it is not believed")

@@ -47,7 +47,7 @@ func TestSignedStateIsTrusted(t *testing.T) {
 			d := written(Record{Delivery: user, Keys: tt.keys})
 			d.Headers = maps.Clone(d.Headers)
 			tt.change(&d)
-			found := StripUnsigned(keys, &d)
+			found := StripUnsigned(keys, statekeys.Waiting, &d)
 			ours, _ := RestoreOriginal(&d)
 			if believed := len(ours) > 0; believed != tt.believed || believed == (len(found) > 0) {
 				t.Errorf("accepted is %v with findings %v, want %v", believed, found, tt.believed)
@@ -55,15 +55,52 @@ func TestSignedStateIsTrusted(t *testing.T) {
 		})
 	}
 	d := written(Record{Delivery: user, Keys: keys})
-	if now := deliveryOfCopy(Released(&d, time.Now(), keys), "orders.retry"); !verify(keys, &now) {
+	if now := deliveryOfCopy(Released(&d, time.Now(), keys), "orders.retry"); !verify(keys, statekeys.Waiting, &now) {
 		t.Error("the released message is not signed")
 	}
 	forged := written(Record{Delivery: user})
-	if now := deliveryOfCopy(Released(&forged, time.Now(), keys), "orders.retry"); verify(keys, &now) {
+	if now := deliveryOfCopy(Released(&forged, time.Now(), keys), "orders.retry"); verify(keys, statekeys.Waiting, &now) {
 		t.Error("a forged state is signed when it is released")
 	}
 	dead := deliveryOfCopy((&Record{Delivery: user, Keys: keys}).DeadCopy(&st, 131072), "orders.dlq")
-	if !verify(keys, &dead) {
+	if !verify(keys, statekeys.DeadLetter, &dead) {
 		t.Error("a dead letter is not signed")
+	}
+}
+
+// A signature is of one state. Values may contain what separates them: an id is chosen by the producer, who could otherwise have the text
+// of another state signed.
+func TestASignatureIsOfOneState(t *testing.T) {
+	const policy = "00c0ffee00c0ffee"
+	for name, pair := range map[string][2]amqp091.Table{
+		"an id with the headers behind it": {
+			{redeliver.HeaderID: "victim-42\x00redeliver-policy\x00" + policy + "\x00redeliver-trace", redeliver.HeaderPolicy: "own"},
+			{redeliver.HeaderID: "victim-42", redeliver.HeaderPolicy: policy, redeliver.HeaderTrace: "redeliver-policy\x00own"},
+		},
+		"a value that begins in another":  {{"redeliver-a": "b", "redeliver-c": ""}, {"redeliver-a": "", "redeliver-c": "b"}},
+		"a name with a separator":         {{"redeliver-a\x00b": "c"}, {"redeliver-a": "b\x00c"}},
+		"a number and its text":           {{"redeliver-a": int32(1)}, {"redeliver-a": "1"}},
+		"numbers of two sizes":            {{"redeliver-a": int32(1)}, {"redeliver-a": int64(1)}},
+		"bytes and text":                  {{"redeliver-a": []byte("1")}, {"redeliver-a": "1"}},
+		"bytes that are not UTF-8":        {{HeaderForeign: amqp091.Table{"redeliver-\xff": "\xfe"}}, {HeaderForeign: amqp091.Table{"redeliver-\xfe": "\xff"}}},
+		"a table and its JSON":            {{HeaderForeign: amqp091.Table{"a": "b"}}, {HeaderForeign: `{"a":"b"}`}},
+		"no value and no header":          {{"redeliver-a": nil}, {}},
+		"an empty text and no value":      {{"redeliver-a": nil}, {"redeliver-a": ""}},
+		"a name in the place of a value":  {{"redeliver-a": "redeliver-b", "redeliver-b": "c"}, {"redeliver-a": "redeliver-b\x00c"}},
+		"a list and its items as another": {{HeaderForeign: []any{"a", "b"}}, {HeaderForeign: []any{"a", []any{"b"}}}},
+	} {
+		if one, other := signed(pair[0]), signed(pair[1]); one == other {
+			t.Errorf("%s: both states have the text %s", name, one)
+		}
+	}
+}
+
+// A dead letter that somebody puts into a queue from which messages come back is not believed there.
+func TestASignedDeadLetterDoesNotComeBack(t *testing.T) {
+	keys := statekeys.Keys{[]byte("sixteen bytes and more")}
+	st := redeliver.State{ID: "a", Group: "orders", Origin: "orders", Attempts: 4, Reason: redeliver.ReasonExhausted}
+	d := deliveryOfCopy((&Record{Keys: keys, Delivery: amqp091.Delivery{Body: []byte("b")}}).DeadCopy(&st, 131072), "orders.retry")
+	if found := StripUnsigned(keys, statekeys.Waiting, &d); len(found) == 0 {
+		t.Error("the state of a dead letter is believed in the retry queue")
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
 	msgdriver "github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // deadRecord is a dead letter's native message, as its publisher made it.
@@ -29,7 +30,7 @@ const sourceARN = "DeadLetterQueueSourceArn"
 // readMessage returns a message as a dead letter. The body is the publisher's, decoded as EncodedAttribute says.
 func (q *Queue) readMessage(m *types.Message) *deadletter.Message {
 	source := m.Attributes[sourceARN]
-	rec, ours := wire.NewRecord(m, q.info.Origin, q.Keys)
+	rec, ours := wire.NewRecord(m, q.info.Origin, statekeys.DeadLetter, q.Keys)
 	at := deadletter.Position(rec.CopyID)
 	dead := &deadletter.Message{Position: at, Time: wire.SentAt(m)}
 	var headers []msgdriver.Header
@@ -37,7 +38,7 @@ func (q *Queue) readMessage(m *types.Message) *deadletter.Message {
 	own := rec.MessageAttributes
 	if ours != nil {
 		headers, part = ours.Headers, ours.Part
-	} else if c := rec.ReadState(); c != nil && c.Header(redeliver.HeaderGroup) != "" { // of another queue
+	} else if c := rec.ReadState(statekeys.DeadLetter); c != nil && c.Header(redeliver.HeaderGroup) != "" { // of another queue
 		headers, part = c.Headers, c.Part
 	}
 	dead.Body = rec.PublishedBody()

@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/internal/adaptertest"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // anyAttribute returns an attribute of any type that SQS accepts.
@@ -86,7 +87,7 @@ func TestAnyMessageIsTheSameEverywhere(t *testing.T) {
 			}
 		}
 		waiting, ok := rec.WaitingCopy(&st, 256<<10)
-		retry, state := wire.NewRecord(received(waiting), "orders.fifo", nil)
+		retry, state := wire.NewRecord(received(waiting), "orders.fifo", statekeys.Waiting, nil)
 		if !ok || state == nil {
 			t.Fatalf("the waiting copy has no state")
 		}

@@ -24,6 +24,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/statekeys"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -194,7 +195,7 @@ func (q *Queue) Write(id string, st *redeliver.State, done func(error)) {
 	q.mu.Unlock()
 	rec := wire.Record{Keys: q.Keys, FirstID: st.ID}
 	rec.Body = &id
-	o, _ := rec.WaitingCopy(&state, q.Queue.MaxSize) // there is room for it: a queue takes 1 KiB
+	o, _ := rec.NoteCopy(&state, q.Queue.MaxSize) // there is room for it: a queue takes 1 KiB
 	q.Send(o, func(err error) {
 		q.mu.Lock()
 		if err == nil && (!n.known || Compare(&n.state, &state) < 0) {
@@ -466,7 +467,7 @@ func (q *Queue) takeLocked(m *types.Message, at time.Time) bool {
 
 // parse reads a note. ok is false if it is none that the keys allow.
 func (q *Queue) parse(m *types.Message) (id string, st redeliver.State, ok bool) {
-	_, c := wire.NewRecord(m, q.Group, q.Keys)
+	_, c := wire.NewRecord(m, q.Group, statekeys.Note, q.Keys)
 	if c == nil || aws.ToString(m.Body) == "" {
 		return "", st, false
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // MinMessageSize is the lowest MaximumMessageSize of a queue, in bytes.
@@ -50,9 +51,9 @@ func (r *Record) PlainCopy() Outgoing {
 	}
 }
 
-// copyWithState returns the message with st in StateAttribute. copies is how often it was rewritten. ok is false if it
+// copyWithState returns the message for a place, with st in StateAttribute. copies is how often it was rewritten. ok is false if it
 // does not fit into maxSize bytes.
-func (r *Record) copyWithState(st *redeliver.State, copies, maxSize int, dispensable []string) (o Outgoing, ok bool) {
+func (r *Record) copyWithState(st *redeliver.State, at statekeys.Place, copies, maxSize int, dispensable []string) (o Outgoing, ok bool) {
 	o = r.PlainCopy()
 	c := Carried{Headers: driver.AppendStateHeaders(*st, nil), Part: r.part, copies: copies}
 	if r.FirstID != st.ID {
@@ -67,7 +68,7 @@ func (r *Record) copyWithState(st *redeliver.State, copies, maxSize int, dispens
 	free := maxSize - o.Size() - len(StateAttribute) - len(StringType) - r.Keys.size()
 	packed, ok := c.packWithin(free, dispensable)
 	if ok {
-		o.Attributes[StateAttribute] = TextAttribute(r.Keys.Sign(packed, o.Body))
+		o.Attributes[StateAttribute] = TextAttribute(r.Keys.Sign(at, packed, o.Body))
 	}
 	return o, ok
 }
@@ -112,17 +113,22 @@ func (c *Carried) packWithin(maxSize int, dispensable []string) (packed string, 
 
 // WaitingCopy returns the copy that waits. ok is false if the message leaves no room for the state.
 func (r *Record) WaitingCopy(st *redeliver.State, maxSize int) (o Outgoing, ok bool) {
-	return r.copyWithState(st, 0, maxSize, dispensable)
+	return r.copyWithState(st, statekeys.Waiting, 0, maxSize, dispensable)
+}
+
+// NoteCopy returns a note of a message that keeps its place. ok is false if there is no room for the state.
+func (r *Record) NoteCopy(st *redeliver.State, maxSize int) (o Outgoing, ok bool) {
+	return r.copyWithState(st, statekeys.Note, 0, maxSize, dispensable)
 }
 
 // RewrittenCopy returns the copy of a message that is rewritten because it came back often.
 func (r *Record) RewrittenCopy(st *redeliver.State, maxSize int) (o Outgoing, ok bool) {
-	return r.copyWithState(st, r.Copies+1, maxSize, dispensable)
+	return r.copyWithState(st, statekeys.Waiting, r.Copies+1, maxSize, dispensable)
 }
 
 // DeadCopy returns the copy for the DLQ with as much of the state as fits, or with none.
 func (r *Record) DeadCopy(st *redeliver.State, maxSize int) Outgoing {
-	if o, ok := r.copyWithState(st, 0, maxSize, dispensableInDLQ); ok {
+	if o, ok := r.copyWithState(st, statekeys.DeadLetter, 0, maxSize, dispensableInDLQ); ok {
 		return o
 	}
 	return r.PlainCopy()
@@ -134,7 +140,7 @@ func (r *Record) DeadParts(st *redeliver.State, size int, bare bool) (all []Outg
 	rest := aws.ToString(r.Body)
 	part := *r
 	part.Body, part.part = aws.String(""), "1000/1000"
-	o, ok := part.copyWithState(st, 0, size*3/4, dispensableInDLQ)
+	o, ok := part.copyWithState(st, statekeys.DeadLetter, 0, size*3/4, dispensableInDLQ)
 	if !ok || bare {
 		own := r.copiedAttributes()
 		part.copied, part.MessageAttributes = nil, make(map[string]types.MessageAttributeValue)
@@ -143,7 +149,7 @@ func (r *Record) DeadParts(st *redeliver.State, size int, bare bool) (all []Outg
 				part.MessageAttributes[name] = v
 			}
 		}
-		o, _ = part.copyWithState(st, 0, size*3/4, dispensableInDLQ)
+		o, _ = part.copyWithState(st, statekeys.DeadLetter, 0, size*3/4, dispensableInDLQ)
 	}
 	var bodies []string
 	for room := (size - o.Size()) / 4 * 4; len(rest) > room; { // base64 comes in groups of four

@@ -12,6 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // The system attributes that redeliver reads.
@@ -40,12 +41,12 @@ type Record struct {
 	copied     map[string]types.MessageAttributeValue
 }
 
-// NewRecord separates a received message into the user's part and redeliver's part. The latter is nil if the message
+// NewRecord separates a message that was received in a place into the user's part and redeliver's part. The latter is nil if the message
 // has no state for this queue, or none that the keys allow.
-func NewRecord(m *types.Message, queue string, keys Keys) (Record, *Carried) {
+func NewRecord(m *types.Message, queue string, at statekeys.Place, keys Keys) (Record, *Carried) {
 	r := Record{Native: *m, CopyID: aws.ToString(m.MessageId), FirstID: aws.ToString(m.MessageId), Keys: keys}
 	r.ReceiptHandle = nil
-	c := r.ReadState()
+	c := r.ReadState(at)
 	if c == nil || !c.isFor(queue) {
 		return r, nil
 	}
@@ -62,7 +63,7 @@ func NewRecord(m *types.Message, queue string, keys Keys) (Record, *Carried) {
 // ReadDeadLetter removes the state of a DLQ from a message that is read from there. It ignores the state of another
 // DLQ. dlqOf returns the name of a queue's DLQ.
 func (r *Record) ReadDeadLetter(queue string, dlqOf func(string) string) []redeliver.Finding {
-	c := r.ReadState()
+	c := r.ReadState(statekeys.DeadLetter)
 	if c == nil {
 		return nil
 	}

@@ -114,10 +114,10 @@ func (c *Carried) isFor(queue string) bool {
 	return c.Header(redeliver.HeaderGroup) == queue && c.Header(redeliver.HeaderOrigin) == queue
 }
 
-// ReadState returns the state of a message, of any queue, or nil if it has none that the keys allow.
-func (r *Record) ReadState() *Carried {
+// ReadState returns the state of a message in a place, of any queue, or nil if it has none that the keys allow.
+func (r *Record) ReadState(at statekeys.Place) *Carried {
 	a, ok := r.MessageAttributes[StateAttribute]
-	if !ok || a.StringValue == nil || !r.Keys.verify(*a.StringValue, aws.ToString(r.Body)) {
+	if !ok || a.StringValue == nil || !r.Keys.verify(at, *a.StringValue, aws.ToString(r.Body)) {
 		return nil
 	}
 	c, ok := Unpack(*a.StringValue)
@@ -151,17 +151,17 @@ func (k Keys) size() int {
 	return len(macStart) + statekeys.Size + len(`"`)
 }
 
-// Sign adds the signature to a packed state.
-func (k Keys) Sign(packed, body string) string {
+// Sign adds the signature for a place to a packed state.
+func (k Keys) Sign(at statekeys.Place, packed, body string) string {
 	if len(k) == 0 {
 		return packed
 	}
 	fields := strings.TrimSuffix(packed, "}")
-	return fields + macStart + statekeys.Keys(k).Sign(fields, []byte(body)) + `"}`
+	return fields + macStart + statekeys.Keys(k).Sign(at, fields, []byte(body)) + `"}`
 }
 
-// verify reports whether a state was signed with one of the keys for a message with this body.
-func (k Keys) verify(signed, body string) bool {
+// verify reports whether a state was signed with one of the keys for a message with this body in a place.
+func (k Keys) verify(at statekeys.Place, signed, body string) bool {
 	if len(k) == 0 {
 		return true
 	}
@@ -170,5 +170,5 @@ func (k Keys) verify(signed, body string) bool {
 		return false
 	}
 	signature, ok := strings.CutSuffix(signed[start+len(macStart):], `"}`)
-	return ok && statekeys.Keys(k).Verify(signature, signed[:start], []byte(body))
+	return ok && statekeys.Keys(k).Verify(signature, at, signed[:start], []byte(body))
 }

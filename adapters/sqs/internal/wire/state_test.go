@@ -15,6 +15,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // maxSize is the size of the largest message of most queues.
@@ -65,7 +66,7 @@ func sameAttributes(a, b map[string]types.MessageAttributeValue) bool {
 
 func recordOfParts(body string, attributes map[string]types.MessageAttributeValue, system map[string]string) *Record {
 	m := types.Message{MessageId: aws.String("m-1"), Body: &body, MessageAttributes: maps.Clone(attributes), Attributes: system}
-	r, _ := NewRecord(&m, "somewhere else", nil)
+	r, _ := NewRecord(&m, "somewhere else", statekeys.Waiting, nil)
 	return &r
 }
 
@@ -88,7 +89,7 @@ func TestStateRoundTrip(t *testing.T) {
 			t.Fatal("packing the same state twice gives different values")
 		}
 		m := types.Message{MessageId: aws.String("m-2"), Body: &o.Body, MessageAttributes: o.Attributes, Attributes: map[string]string{GroupID: "g", DedupID: "ours"}}
-		back, c := NewRecord(&m, "orders", nil)
+		back, c := NewRecord(&m, "orders", statekeys.Waiting, nil)
 		if c == nil {
 			t.Fatalf("not trusted: %s", packed)
 		}
@@ -164,7 +165,7 @@ func TestForeignStateIsNotTrusted(t *testing.T) {
 		`{"attempt":"0","group":"orders","origin":"orders","attributes":[{"name":"x","type":"String","value":"AA=="}]}`,
 	} {
 		m := types.Message{MessageId: aws.String("m"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: TextAttribute(value), "a": TextAttribute("b")}}
-		r, c := NewRecord(&m, "orders", nil)
+		r, c := NewRecord(&m, "orders", statekeys.Waiting, nil)
 		if c != nil || aws.ToString(r.MessageAttributes[StateAttribute].StringValue) != value || len(ForeignAttributes(&r.Native)) != 1 {
 			t.Errorf("%s is trusted, or not reported", value)
 		}
@@ -190,7 +191,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Add("{\"id\":\"\\ud800\",\"group\":\"\x00\"}")
 	f.Fuzz(func(t *testing.T, value string) {
 		m := types.Message{MessageId: aws.String("m"), Body: aws.String("v"), MessageAttributes: map[string]types.MessageAttributeValue{StateAttribute: TextAttribute(value)}}
-		r, c := NewRecord(&m, "orders", nil)
+		r, c := NewRecord(&m, "orders", statekeys.Waiting, nil)
 		if c == nil {
 			if len(r.MessageAttributes) != 1 {
 				t.Fatal("an untrusted value is changed")

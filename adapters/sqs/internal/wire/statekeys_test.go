@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/statekeys"
 )
 
 // A signed state is only trusted for its own body and by processes that have its key.
@@ -52,7 +54,7 @@ func TestStateKeys(t *testing.T) {
 		"shorter than a mac":            {alter(copyOf(nil), *copyOf(nil).MessageAttributes[StateAttribute].StringValue, `{}`), Keys{oldKey}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, c := NewRecord(&tt.m, "orders", tt.keys)
+			r, c := NewRecord(&tt.m, "orders", statekeys.Waiting, tt.keys)
 			if (c != nil) != tt.believed {
 				t.Fatalf("accepted: %v, want %v", c != nil, tt.believed)
 			}
@@ -76,8 +78,27 @@ func TestSignedStateShrinksToItsLimit(t *testing.T) {
 		if o.Size() > limit {
 			t.Fatalf("%d bytes, at most %d are allowed", o.Size(), limit)
 		}
-		if !r.Keys.verify(*o.Attributes[StateAttribute].StringValue, "body") {
+		if !r.Keys.verify(statekeys.Waiting, *o.Attributes[StateAttribute].StringValue, "body") {
 			t.Fatalf("with %d bytes the signature is wrong", limit)
+		}
+	}
+}
+
+// A dead letter that somebody puts into the queue is not believed there. The DLQ also has what SQS moved there while it waited.
+func TestASignatureNamesTheQueueOrTheDLQ(t *testing.T) {
+	st := redeliver.State{ID: "u-1", Group: "orders", Origin: "orders", Attempts: 2}
+	r := recordOfParts("body", nil, nil)
+	r.Keys = Keys{[]byte("sixteen bytes...")}
+	waiting, _ := r.WaitingCopy(&st, 4096)
+	dead := r.DeadCopy(&st, 4096)
+	for _, row := range []struct {
+		o        Outgoing
+		at       statekeys.Place
+		believed bool
+	}{{waiting, statekeys.Waiting, true}, {waiting, statekeys.DeadLetter, true}, {dead, statekeys.DeadLetter, true}, {dead, statekeys.Waiting, false}} {
+		m := types.Message{MessageId: aws.String("m"), Body: &row.o.Body, MessageAttributes: maps.Clone(row.o.Attributes)}
+		if _, c := NewRecord(&m, "orders", row.at, r.Keys); (c != nil) != row.believed {
+			t.Errorf("at %q: believed is %t, want %t", row.at, c != nil, row.believed)
 		}
 	}
 }
