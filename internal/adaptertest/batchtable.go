@@ -29,14 +29,45 @@ type BatchRow struct {
 // BatchRows returns the rows of BatchTable.
 func BatchRows(tb testing.TB) (rows []BatchRow) {
 	tb.Helper()
-	for _, row := range strings.Split(strings.TrimSpace(BatchTable), "\n")[2:] {
-		cells := strings.Split(strings.Trim(row, "| "), " | ")
-		if len(cells) != 4 {
-			tb.Fatalf("not four cells: %s", row)
-		}
+	for _, cells := range cellsOfRows(tb, BatchTable, 4, 30) {
 		rows = append(rows, BatchRow{cells[0], cells[1], [2]string(cells[2:])})
 	}
-	if len(rows) < 30 {
+	return rows
+}
+
+// batchKeyTable shows which answer counts in a batch of two messages of one key.
+//
+//go:embed batchkeytable.md
+var batchKeyTable string
+
+// BatchKeyRow is a row of that table. The outcomes of the second message differ.
+type BatchKeyRow struct {
+	BatchRow
+	First     string
+	Overtakes string // with OrderFirstAttempts
+	InPlace   string // in an order in which a failed message keeps its place
+}
+
+// BatchKeyRows returns the rows of the table of one key.
+func BatchKeyRows(tb testing.TB) (rows []BatchKeyRow) {
+	tb.Helper()
+	for _, cells := range cellsOfRows(tb, batchKeyTable, 5, 15) {
+		rows = append(rows, BatchKeyRow{BatchRow{Calls: cells[0], Returns: cells[1]}, cells[2], cells[3], cells[4]})
+	}
+	return rows
+}
+
+// cellsOfRows returns the cells of a table with at least minRows rows.
+func cellsOfRows(tb testing.TB, table string, columns, minRows int) (rows [][]string) {
+	tb.Helper()
+	for _, row := range strings.Split(strings.TrimSpace(table), "\n")[2:] {
+		cells := strings.Split(strings.Trim(row, "| "), " | ")
+		if len(cells) != columns {
+			tb.Fatalf("not %d cells: %s", columns, row)
+		}
+		rows = append(rows, cells)
+	}
+	if len(rows) < minRows {
 		tb.Fatalf("%d rows: this test does not read the table", len(rows))
 	}
 	return rows
@@ -71,7 +102,7 @@ func (r BatchRow) Run(ctx context.Context, tb testing.TB, b *Batch, late <-chan 
 	}
 }
 
-var call = regexp.MustCompile("`(m1\\.)?([A-Z][A-Za-z]+)(?:\\((\\w+)\\))?`")
+var call = regexp.MustCompile("`(m[12]\\.)?([A-Z][A-Za-z]+)(?:\\((\\w+)\\))?`")
 
 // makeCalls makes r.Calls.
 func (r BatchRow) makeCalls(tb testing.TB, b *Batch) {
@@ -82,15 +113,21 @@ func (r BatchRow) makeCalls(tb testing.TB, b *Batch) {
 	}
 	counted := map[string]bool{}
 	for _, c := range calls {
-		m, counts := b.Messages[0], false
-		switch c[1] + c[2] {
-		case "m1.Ack":
+		m, on, counts := b.Messages[0], "", false
+		if c[1] == "m2." {
+			m = b.Messages[1]
+		}
+		if c[1] != "" {
+			on = "m."
+		}
+		switch on + c[2] {
+		case "m.Ack":
 			counts = m.Ack()
-		case "m1.Retry":
+		case "m.Retry":
 			counts = m.Retry()
-		case "m1.RetryAfter":
+		case "m.RetryAfter":
 			counts = m.RetryAfter(length(tb, c[3]))
-		case "m1.Reject":
+		case "m.Reject":
 			counts = m.Reject("no such schema")
 		case "AckAll":
 			counts = b.AckAll()
