@@ -51,6 +51,7 @@ type source struct {
 	stopPolling        context.CancelFunc
 	ending             chan struct{} // closed when the lane stops reading
 	ended              chan struct{} // closed at the end
+	notesEnded         chan struct{} // closed when no note is read any more
 
 	mu        sync.Mutex
 	held      map[string]*delivery   // by MessageId
@@ -71,7 +72,7 @@ func newSource(r *reader, q *api.Queue) *source {
 	s := &source{
 		r: r, client: r.client, layout: r.layout, sub: r.sub, queue: q,
 		in: make(chan *delivery, api.MaxBatch*cfg.Pollers), groups: newGroups(q),
-		ending: make(chan struct{}), ended: make(chan struct{}), changed: make(chan struct{}, 1),
+		ending: make(chan struct{}), ended: make(chan struct{}), notesEnded: make(chan struct{}), changed: make(chan struct{}, 1),
 		held: make(map[string]*delivery), lines: make(map[string][]*delivery), returned: make(map[string]int),
 	}
 	s.rewriteAfter, s.isolateAfter = receiveLimits(r.layout.main)
@@ -135,7 +136,10 @@ func (s *source) startReceiving() {
 	}
 	if s.notes != nil {
 		ctx, cancel := context.WithCancel(s.r.values)
-		s.heartbeats.Go(func() { s.notes.Run(ctx) })
+		go func() {
+			defer close(s.notesEnded)
+			s.notes.Run(ctx)
+		}()
 		s.heartbeats.Go(func() {
 			<-s.ended
 			cancel()
@@ -470,6 +474,12 @@ func (s *source) Flush(ctx context.Context) {
 	}
 	close(s.ended)
 	s.heartbeats.Wait()
+	if s.notes != nil {
+		select {
+		case <-s.notesEnded:
+		case <-ctx.Done():
+		}
+	}
 }
 
 func (s *source) isBusy() bool {

@@ -346,7 +346,7 @@ func (q *Queue) look(ctx context.Context, finds []*find) (found bool) {
 			q.changeLocked(receipt, 0, func(error) {})
 		}
 	}()
-	for began := time.Now(); time.Since(began) < min(q.hidden, maxHeldForOthers); {
+	for began := time.Now(); ctx.Err() == nil && time.Since(began) < min(q.hidden, maxHeldForOthers); {
 		receiveWait := lookWait
 		if len(foreign) > 0 && len(finds) == 0 {
 			receiveWait = 0
@@ -383,8 +383,9 @@ func (q *Queue) look(ctx context.Context, finds []*find) (found bool) {
 	return found
 }
 
+// receive is not cut short: SQS could still deliver notes to it, which would be hidden from all.
 func (q *Queue) receive(ctx context.Context, receiveWait time.Duration) ([]types.Message, time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, receiveWait+q.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), receiveWait+q.Timeout)
 	defer cancel()
 	msgs, err := q.Queue.Receive(ctx, api.MaxBatch, receiveWait, q.hidden)
 	return msgs, time.Now(), err
