@@ -309,9 +309,9 @@ func TestTheCheckerFinds(t *testing.T) {
 			return b.begin(7.2, "bad", 1).end(7.2, "bad", 1, plan.OK).fault(7.5, 7.5, plan.Kill, "billing-0.1")
 		}, ""},
 		"attempts that begin again in another process": {restarted, "again once"},
-		"not if the broker forgets them": {func(b *builder) *builder {
-			b.world.Bounds.ForgetsAttempts = true
-			return restarted(b)
+		"not if a note of a queue with an order was refused": {func(b *builder) *builder {
+			b.world.Bounds.Order = plan.OrderThroughRetries
+			return restarted(b).at(5, history.Line{Kind: history.Event, Process: "billing-0.1", What: inMemory})
 		}, ""},
 		"nor if a commit had no room for them": {func(b *builder) *builder {
 			b.world.Services[0].Versions[0].Order = plan.OrderBlocking
@@ -321,12 +321,6 @@ func TestTheCheckerFinds(t *testing.T) {
 			b.world.Services[0].Versions[0].Order = plan.OrderBlocking
 			return restarted(b)
 		}, "again once"},
-		"nor after a pause, in which a process returns its messages": {func(b *builder) *builder {
-			b.world.Bounds.ForgetsAttempts = true
-			b.begin(20, "once", 1).end(20.1, "once", 1, plan.Fail)
-			b.at(10, history.Line{Kind: history.Event, Load: "billing", What: "done: " + plan.PauseGroup, Target: "orders"})
-			return b.at(15, history.Line{Kind: history.Healed, What: plan.PauseGroup, Target: "billing"})
-		}, ""},
 		"a handler that hung before the end of the time to drain":     {func(b *builder) *builder { return returned(b, 7.5) }, ""},
 		"not if its timeout had counted":                              {func(b *builder) *builder { return returned(b, 8.5) }, "again good"},
 		"more answers that do not count than earlier messages failed": {inVain, "again bad"},
@@ -340,7 +334,6 @@ func TestTheCheckerFinds(t *testing.T) {
 			return notBegun(b).at(2.3, history.Line{Kind: history.Event, Process: "billing-0.1", Load: "billing", What: "RetryScheduled", Name: "name once", Attempt: 1})
 		}, ""},
 		"also a success": {func(b *builder) *builder {
-			b.world.Bounds.ForgetsAttempts = true
 			return inAnotherProcess(again(b), 20)
 		}, "again good"},
 		"other bytes": {func(b *builder) *builder {

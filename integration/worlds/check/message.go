@@ -41,12 +41,6 @@ func (m *message) failed(r *run) (f failure, ok bool) {
 	return f, true
 }
 
-// retries reports whether a run failed and its policy has a retry left.
-func (m *message) retries(r *run) bool {
-	f, ok := m.failed(r)
-	return ok && f.more
-}
-
 // grace is how long after its timeout a handler is waited for.
 const grace = time.Second
 
@@ -198,12 +192,9 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 			}
 		case c.touched(m.key.service, r.name, m.settled(r), r.end+int64(c.commitInterval(m))):
 			touched++
-		case r.version.Order == plan.OrderBlocking && attempt <= r.version.MaxRetries && c.countsInMemory(r.name):
+		case attempt <= r.version.MaxRetries && (r.version.Order == plan.OrderBlocking || c.world.Bounds.Order == plan.OrderThroughRetries) &&
+			(c.countsInMemory(r.name) || slices.ContainsFunc(runs[i+1:], func(other *run) bool { return c.countsInMemory(other.name) })):
 			explained++ // in another process they begin again
-		case c.world.Bounds.ForgetsAttempts && m.retries(r) && slices.ContainsFunc(runs[i+1:], func(other *run) bool {
-			return other.name != r.name || c.wasPaused(m, r.end, other.begin)
-		}):
-			explained++ // in another process they begin again, or after a pause, in which the process returns its messages
 		case attempt <= r.version.Immediate && i < len(runs)-1 && (runs[i+1].name != r.name || c.touched(m.key.service, r.name, r.end, runs[i+1].begin) || m.cutBetween(r.end, runs[i+1].begin)):
 			explained++ // so it is with retries that run immediately
 		}
@@ -220,14 +211,7 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 	}
 }
 
-// wasPaused reports whether an operator's pause of a message's topic lasted between two moments.
-func (c *checker) wasPaused(m *message, from, to int64) bool {
-	return slices.ContainsFunc(c.pauses, func(p pause) bool {
-		return c.groups[p.group] == m.key.service && p.topic == m.plan.Topic && p.from <= to && (p.to == 0 || p.to >= from)
-	})
-}
-
-// countsInMemory reports whether a process has reported that commits do not have the attempts of messages.
+// countsInMemory reports whether a process has reported that commits or notes do not have the attempts of messages.
 func (c *checker) countsInMemory(process string) bool {
 	return slices.ContainsFunc(c.events, func(e history.Line) bool { return e.Process == process && e.What == inMemory })
 }

@@ -23,13 +23,11 @@ type World struct {
 
 // Bounds are the rules of a broker that differ from Kafka's. The zero value has Kafka's.
 type Bounds struct {
-	Order string // messages have this order with any policy
-	// ForgetsAttempts means that attempts begin again when another process gets the message.
-	ForgetsAttempts bool
-	Pause           time.Duration // how much longer a process may still begin messages that it had when the group was paused
-	Linger          time.Duration // how long after its end a fault may still be the reason why something runs again
-	Settle          time.Duration // how long a settled message may still run again after a kill
-	Slack           time.Duration // how much later than redeliver the history may notice the end of a Timeout
+	Order  string        // messages have this order with any policy
+	Pause  time.Duration // how much longer a process may still begin messages that it had when the group was paused
+	Linger time.Duration // how long after its end a fault may still be the reason why something runs again
+	Settle time.Duration // how long a settled message may still run again after a kill
+	Slack  time.Duration // how much later than redeliver the history may notice the end of a Timeout
 }
 
 // Topic is an origin.

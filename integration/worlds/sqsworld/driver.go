@@ -26,7 +26,7 @@ var Vocabulary = plan.Vocabulary{
 		{Name: "orders", Orders: []string{plan.OrderNone}, Bounds: plan.Bounds{Order: plan.OrderNone, Pause: handIn}},
 		{
 			Name: "orders.fifo", Orders: []string{plan.OrderThroughRetries, plan.OrderFirstAttempts, plan.OrderNone, plan.OrderBlocking},
-			Bounds: plan.Bounds{Order: plan.OrderThroughRetries, ForgetsAttempts: true, Pause: handIn},
+			Bounds: plan.Bounds{Order: plan.OrderThroughRetries, Pause: handIn},
 		},
 	},
 	Words: map[string]int{
