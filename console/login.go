@@ -1,6 +1,7 @@
 package console
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,6 +19,9 @@ const (
 	// refused unchecked, and not recorded.
 	maxFailures = 10
 	failureTime = time.Minute
+	// maxNetworkFailures is the same for all names that a network tries. Otherwise one that tries many names could make the counts
+	// of the others be forgotten.
+	maxNetworkFailures = 100
 	// maxFailureKeys is the maximum number of users and networks whose failures are counted.
 	maxFailureKeys = 1000
 )
@@ -30,7 +34,7 @@ type loginFailures struct {
 
 // failureKey identifies the user and the network of a failed login.
 type failureKey struct {
-	user string     // empty for an unknown user
+	name string     // a hash of the name as it was sent, also of an unknown one; empty for all names
 	from netip.Addr // see remoteNetwork
 }
 
@@ -39,18 +43,32 @@ type failureCount struct {
 	since time.Time
 }
 
-// isFull reports whether there were maxFailures within failureTime.
+// keyOf returns the key of a name that a network tries. It must not depend on whether a user has the name.
+func keyOf(name string, from netip.Addr) failureKey {
+	sum := sha256.Sum256([]byte(name))
+	return failureKey{string(sum[:]), from}
+}
+
+// isFull reports whether there were too many failures of this name, or of its network, within failureTime.
 func (f *loginFailures) isFull(of failureKey) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c, ok := f.seen[of]
-	return ok && c.n >= maxFailures && time.Since(c.since) < failureTime
+	full := func(of failureKey, most int) bool {
+		c, ok := f.seen[of]
+		return ok && c.n >= most && time.Since(c.since) < failureTime
+	}
+	return full(of, maxFailures) || full(failureKey{from: of.from}, maxNetworkFailures)
 }
 
-// add counts a failure and returns the number within failureTime.
+// add counts a failure and returns the number of this name's within failureTime.
 func (f *loginFailures) add(of failureKey) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.addLocked(failureKey{from: of.from})
+	return f.addLocked(of)
+}
+
+func (f *loginFailures) addLocked(of failureKey) int {
 	c, ok := f.seen[of]
 	if !ok || time.Since(c.since) >= failureTime {
 		c = failureCount{since: time.Now()}
@@ -73,13 +91,13 @@ func remoteNetwork(r *http.Request) netip.Addr {
 	return at
 }
 
-// recordRefusal records a request that was refused.
-func (c *Console) recordRefusal(r *http.Request, of failureKey, err error) {
+// recordRefusal records a request that was refused, with the name of a known user.
+func (c *Console) recordRefusal(r *http.Request, of failureKey, user string, err error) {
 	n := c.failures.add(of)
 	if n > maxFailures {
 		return
 	}
-	rec := Record{Who: of.user, From: r.RemoteAddr, Action: ActionLogin, Result: denied, Error: limits.Cut(redeliver.Redact(err.Error()), limits.MaxErrorText)}
+	rec := Record{Who: user, From: r.RemoteAddr, Action: ActionLogin, Result: denied, Error: limits.Cut(redeliver.Redact(err.Error()), limits.MaxErrorText)}
 	if n == maxFailures {
 		rec.Error += fmt.Sprintf("; %d failed within %s, and no more are recorded until that is over", n, failureTime)
 	}
@@ -90,9 +108,9 @@ func (c *Console) recordRefusal(r *http.Request, of failureKey, err error) {
 func (c *Console) authenticate(w http.ResponseWriter, r *http.Request) (who Actor, ok bool) {
 	auth := &c.cfg.Auth
 	name, _, tried := r.BasicAuth()
-	of := failureKey{from: remoteNetwork(r)}
-	if auth.hasUser != nil && auth.hasUser(name) {
-		of.user = name
+	of, user := keyOf(name, remoteNetwork(r)), ""
+	if auth.hasUser != nil && auth.hasUser(name) { // an unknown name may be a password in the wrong field
+		user = name
 	}
 	if tried && auth.kind == authBasic && c.failures.isFull(of) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(failureTime.Seconds())))
@@ -104,7 +122,7 @@ func (c *Console) authenticate(w http.ResponseWriter, r *http.Request) (who Acto
 		return who, true
 	}
 	if auth.kind != authLocal && (tried || !errors.Is(err, ErrLogin)) { // browsers try without a password first
-		c.recordRefusal(r, of, err)
+		c.recordRefusal(r, of, user, err)
 	}
 	switch {
 	case errors.Is(err, ErrLogin):

@@ -96,3 +96,39 @@ func TestTheErrorOfALoginIsNotShown(t *testing.T) {
 		t.Errorf("the record says %q, want the error without its password", said)
 	}
 }
+
+// Someone who guesses names learns of none, whether or not a user has it: the answers are the same, also when many passwords were wrong.
+// All names that a network tries have one more bound, so that many names do not make those of others be forgotten.
+func TestALoginTellsNoName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		users := Basic(User{Name: "ann", Password: "a long password", Role: RoleOperator})
+		c, err := New(Config{Queues: []Queue{{Queue: newStub("q", 1)}}, Auth: users, Audit: &auditLog{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		try := func(name, from string) string {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.SetBasicAuth(name, "a wrong password")
+			a := ask(t, c, http.MethodGet, "/", nil, "Authorization", r.Header.Get("Authorization"), "RemoteAddr", from)
+			return fmt.Sprint(a.StatusCode, a.Header, a.body)
+		}
+		for i := range 12 {
+			if known, unknown := try("ann", "192.0.2.1:1"), try("eve", "192.0.2.1:1"); known != unknown {
+				t.Fatalf("guess %d: a user's name gets %s, another name %s", i, known, unknown)
+			}
+		}
+		if unknown := try("mallory", "192.0.2.1:1"); !strings.HasPrefix(unknown, "401") {
+			t.Errorf("the first guess of another name gets %s", unknown)
+		}
+		for i := range 2 * maxFailureKeys {
+			try(fmt.Sprint("name ", i), "192.0.2.2:1")
+		}
+		if known := try("ann", "192.0.2.1:1"); !strings.HasPrefix(known, "429") {
+			t.Errorf("after many other names the count of ann is forgotten: %s", known)
+		}
+	})
+}

@@ -94,9 +94,11 @@ var homeOrders = map[string]func(*queueView) int64{
 
 func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 	all := c.svc.overviews(actorOf(r))
-	p := homePage{Empty: len(all) > 0, Running: c.svc.runs.running()}
-	for _, note := range c.svc.currentNotes() {
-		p.Notes = append(p.Notes, c.svc.redactErrorText(actorOf(r).withLowestRole(), deadletter.Info{}, nil, redeliver.Redact(note)))
+	p := homePage{Empty: len(all) > 0, Running: c.svc.runs.running(all)}
+	if who := actorOf(r); who.seesAll() { // a note may name a DLQ of which others must not learn
+		for _, note := range c.svc.currentNotes() {
+			p.Notes = append(p.Notes, c.svc.redactErrorText(who.withLowestRole(), deadletter.Info{}, nil, redeliver.Redact(note)))
+		}
 	}
 	for _, o := range all {
 		v := c.newQueueView(o)

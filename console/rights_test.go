@@ -1,12 +1,15 @@
 package console
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/redeliver/redeliver/deadletter"
 )
 
 // clock matches the time on a page, because two pages may be rendered in different seconds.
@@ -119,5 +122,39 @@ func TestADLQIsAddedWhileItRuns(t *testing.T) {
 	c.Close()
 	if err := c.Add(Queue{Queue: newStub("late", 1)}); err == nil {
 		t.Error("a closed console takes a DLQ")
+	}
+}
+
+// A DLQ for which a user has no role is to them as one that does not exist: on every page, in notes and in counts.
+func TestAHiddenDLQIsLikeNone(t *testing.T) {
+	login := Custom(func(*http.Request) (Actor, error) {
+		return Actor{Name: "bob", Rights: []Right{{RoleOperator, "orders.*"}}}, nil
+	})
+	c, err := New(Config{Queues: []Queue{{Queue: newStub("orders.dlq", 1)}, {Queue: newStub("secret.dlq", 3)}}, Auth: login, Audit: &auditLog{}, Notes: []string{"kafka/secret.dlq is not shown"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.svc.runs.add(&taskRun{Task: deadletter.Task{ID: "t-1", DLQ: "secret.dlq"}, Running: true})
+	if a := get(t, c, "/"); strings.Contains(a.body, "secret") || strings.Contains(a.text(), "1 running") {
+		t.Errorf("the home page says %s", a.text())
+	}
+	for _, route := range []string{
+		"GET dlq", "POST causes", "GET messages", "GET message", "GET payload", "GET search", "GET tasks", "GET task", "POST task", "GET replay", "POST replay", "GET purge", "POST purge",
+		"GET waiting", "POST waiting", "GET pause", "POST pause", "POST resume", "GET edit", "POST edit",
+	} {
+		method, path, _ := strings.Cut(route, " ")
+		answer := func(dlq string) string {
+			values := url.Values{"dlq": {dlq}, "id": {"t-1"}, "at": {"0"}, "why": {"test"}, "confirm": {dlq}, "look": {"yes"}, "kind": {"cancel"}, "level": {"1h"}, "text": {"x"}}
+			target, form := "/"+path+"?"+values.Encode(), url.Values(nil)
+			if method == http.MethodPost {
+				target, form = "/"+path, values
+			}
+			a := ask(t, c, method, target, form)
+			return fmt.Sprint(a.StatusCode, clock.ReplaceAllString(strings.ReplaceAll(a.text(), dlq, "NAME"), ""))
+		}
+		if hidden, none := answer("secret.dlq"), answer("absent.dlq"); hidden != none {
+			t.Errorf("%s: a hidden DLQ gets %s, and none %s", route, hidden, none)
+		}
 	}
 }

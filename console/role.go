@@ -97,6 +97,11 @@ func (a Actor) forQueue(q *openQueue) Actor {
 	return a
 }
 
+// seesAll reports whether the actor has a role for every DLQ.
+func (a Actor) seesAll() bool {
+	return a.Role != 0 || slices.ContainsFunc(a.Rights, func(r Right) bool { return r.DLQs == "" || r.DLQs == "*" })
+}
+
 // withHighestRole returns the actor with their highest role for any DLQ.
 func (a Actor) withHighestRole() Actor {
 	for _, r := range a.Rights {

@@ -66,12 +66,12 @@ func (r *taskRuns) get(id string) *taskRun {
 	return nil
 }
 
-// running returns the number of tasks that have not ended.
-func (r *taskRuns) running() (n int) {
+// running returns the number of tasks of these DLQs that have not ended.
+func (r *taskRuns) running(of []overview) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, run := range r.list {
-		if run.Running {
+		if run.Running && slices.ContainsFunc(of, func(o overview) bool { return o.Info.DLQ == run.Task.DLQ }) {
 			n++
 		}
 	}
