@@ -292,14 +292,12 @@ func (svc *service) checkEditable(ctx context.Context, q *openQueue, c *deadlett
 	if _, whole := svc.redact(Part{Kind: PartBody, Value: m.Body, DLQ: q.info, Headers: m.Headers}); c.Body != nil && !whole {
 		return errors.New("the body is hidden, at least in part, and cannot be edited here")
 	}
-	for _, h := range svc.redactHeaders(q, m, m.Headers) {
-		if h.Whole {
+	for _, h := range m.Headers { // all of them, also those behind the ones that are shown
+		if !slices.ContainsFunc(c.Set, func(s deadletter.Header) bool { return s.Name == h.Name }) {
 			continue
 		}
-		for _, s := range c.Set {
-			if s.Name == h.Name {
-				return fmt.Errorf("the header %s is hidden, and cannot be edited here", h.Name)
-			}
+		if _, whole := svc.redact(Part{Kind: PartHeader, Name: h.Name, Value: h.Value, DLQ: q.info, Headers: m.Headers}); !whole {
+			return fmt.Errorf("the header %s is hidden, and cannot be edited here", h.Name)
 		}
 	}
 	return nil

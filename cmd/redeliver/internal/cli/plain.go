@@ -2,6 +2,7 @@ package cli
 
 import (
 	"net/url"
+	"strings"
 
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
@@ -16,6 +17,29 @@ func plainPasswords(u brokerurl.URL, api string) (warnings []string) {
 		warnings = append(warnings, "the password for "+u.String()+" is sent without TLS: use "+secure[u.Broker])
 	}
 	return append(warnings, plainHTTP(api)...)
+}
+
+// plainSecrets warns of the other secrets of a subscription that are sent unencrypted to another machine.
+func (f *runFlags) plainSecrets() (warnings []string) {
+	warn := func(what, host, instead string) {
+		if !brokerurl.Loopback(host) {
+			warnings = append(warnings, what+" for "+host+" is sent without TLS: use "+instead)
+		}
+	}
+	if f.to != nil && f.to.Scheme == "http" && f.authorization != "" {
+		warn(envAuthorization, f.to.Host, "https://")
+	}
+	if to := f.webhook.to; to != nil && to.Scheme == "http" {
+		if f.webhook.authorization != "" {
+			warn(envWebhookAuthorization, to.Host, "https://")
+		} else if strings.Trim(to.Path, "/") != "" || to.RawQuery != "" {
+			warn("the path of --on-dead-letter, which may be a secret,", to.Host, "https://")
+		}
+	}
+	if r := f.dedup.redis; r != nil && r.Password != "" && r.TLSConfig == nil && r.Network != "unix" {
+		warn("the password of --dedup", r.Addr, "rediss://")
+	}
+	return warnings
 }
 
 // plainHTTP warns of a password that is sent unencrypted to an address of another machine.

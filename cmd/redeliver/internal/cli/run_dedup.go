@@ -2,6 +2,9 @@ package cli
 
 import (
 	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -45,13 +48,23 @@ func (f *dedupFlags) check(env func(string) string, bad func(string, ...any)) {
 }
 
 // open opens the store, or returns nil if it is off. Redis connects on first use.
-func (f *dedupFlags) open() (middleware.DedupStore, error) {
+func (f *dedupFlags) open(log *slog.Logger) (middleware.DedupStore, error) {
 	switch {
 	case f.store == "":
 		return nil, nil //nolint:nilnil // it is off
 	case f.redis == nil:
 		return middleware.NewDedupMemory(0)
 	default:
+		redis.SetLogger(redisLog{log}) // it writes lines of its own to stderr
 		return redisdedup.New(redis.NewClient(f.redis), redisdedup.Config{})
 	}
+}
+
+// redisLog writes the lines of the client of Redis to the command's log, in its format. They are details of failures that are reported
+// anyway.
+type redisLog struct{ to *slog.Logger }
+
+// Printf implements the interface of redis.SetLogger.
+func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
+	l.to.DebugContext(ctx, "redis", "line", fmt.Sprintf(format, v...))
 }

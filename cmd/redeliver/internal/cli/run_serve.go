@@ -131,13 +131,13 @@ func (s *consumed) prepare(p *processFlags) (end func(), err error) {
 	if isKafka && !s.given.Changed("max-batch-bytes") {
 		c.Broker.MaxBatch = maxBatchFor(c.Broker, c.Topics)
 	}
-	for _, warning := range plainPasswords(c.Broker, "") {
+	for _, warning := range append(plainPasswords(c.Broker, ""), s.flags.plainSecrets()...) {
 		c.Log.Warn(warning)
 	}
 	if c.Handler, err = s.newHandler(s.flags, p, c); err != nil {
 		return nil, usagef("--exec cannot start its command: %w", err)
 	}
-	if c.Dedup, err = s.flags.dedup.open(); err != nil {
+	if c.Dedup, err = s.flags.dedup.open(c.Log); err != nil {
 		return nil, err
 	}
 	c.Health = sidecar.NewHealth(s.name(), c.Broker.Broker, c.Topics)
