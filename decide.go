@@ -220,7 +220,7 @@ func (p *Policy) planAttempt(d *Decision, action Action, wait time.Duration, now
 	wait = max(0, wait)
 	if p.Order == OrderBlocking && wait > limits.MaxBlock {
 		s := &d.State
-		s.Error = limits.Cut(fmt.Sprintf("a wait of %s is cut to %s, the most with OrderBlocking; the failure was: %s", wait, limits.MaxBlock, s.Error), limits.MaxErrorText)
+		s.Error = limits.CutMiddle(fmt.Sprintf("a wait of %s is cut to %s, the most with OrderBlocking; the failure was: %s", wait, limits.MaxBlock, s.Error), limits.MaxErrorText)
 		wait = limits.MaxBlock
 	}
 	if wait > MaxWait {

@@ -225,7 +225,7 @@ func TestDecideNamesTheLimit(t *testing.T) {
 		},
 		"the failure may be long": {
 			redeliver.Policy{}, redeliver.State{}, redeliver.RetryAfter(errors.New(strings.Repeat("x", 2*limits.MaxErrorText)), redeliver.MaxWait+time.Hour),
-			"a wait of 8785h0m0s is longer than the 8784h0m0s that can be held; the failure was: " + strings.Repeat("x", limits.MaxErrorText-len("a wait of 8785h0m0s is longer than the 8784h0m0s that can be held; the failure was: ")),
+			limits.CutMiddle("a wait of 8785h0m0s is longer than the 8784h0m0s that can be held; the failure was: "+strings.Repeat("x", 2*limits.MaxErrorText), limits.MaxErrorText),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

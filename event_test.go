@@ -260,3 +260,34 @@ func TestSlogSinkWritesTheStackOfAPanic(t *testing.T) {
 		t.Errorf("a panic without a stack: %s", got)
 	}
 }
+
+// A message that panics at each attempt has its stack in the log once, at the first one. A panic that follows another error has it
+// with the dead letter.
+func TestAMessageHasItsStackInTheLogOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		first error
+		want  int // index of the record with the stack
+	}{"always": {&redeliver.PanicError{Value: "boom", Stack: []byte("a stack")}, 0}, "after another error": {errors.New("timed out"), 3}} {
+		var out bytes.Buffer
+		sink := redeliver.NewSlogSink(slog.New(slog.NewTextHandler(&out, nil)))
+		st, err := redeliver.State{}, c.first
+		for {
+			d := redeliver.Policy{MaxRetries: 3}.Decide(st, err, now)
+			if st = d.State; d.Action != redeliver.ActionRetryLater {
+				sink.Event(redeliver.DeadLettered{State: st, Err: err})
+				break
+			}
+			sink.Event(redeliver.RetryScheduled{State: st, Err: err})
+			err = &redeliver.PanicError{Value: "boom", Stack: []byte("a stack")}
+		}
+		var with []int
+		for i, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
+			if strings.Contains(line, "stack=") {
+				with = append(with, i)
+			}
+		}
+		if len(with) != 1 || with[0] != c.want {
+			t.Errorf("%s: the records %v of 4 have a stack:\n%s", name, with, &out)
+		}
+	}
+}

@@ -14,14 +14,14 @@ const (
 )
 
 // panicPlace names the functions in which the handler panicked, the innermost first: "charge.(*Card).Pay (card.go:42)".
-// It is empty if the stack names none.
+// It leaves out those of redeliver and Watermill, unless there are no others. It is empty if the stack names none.
 func (e *PanicError) panicPlace() string {
 	lines := strings.Split(string(e.Stack), "\n")
 	at := 0
 	for at < len(lines) && !strings.HasPrefix(lines[at], "panic(") && !strings.HasPrefix(lines[at], "runtime.Goexit(") {
 		at++
 	}
-	var frames []string
+	var frames, ours []string
 	for ; at+1 < len(lines) && len(frames) < maxFrames; at += 2 { // a function, and below it its file
 		call, file := lines[at], strings.TrimSpace(lines[at+1])
 		if strings.HasPrefix(call, "panic(") || strings.HasPrefix(call, "runtime.") {
@@ -34,7 +34,26 @@ func (e *PanicError) panicPlace() string {
 			call = call[:end]
 		}
 		file, _, _ = strings.Cut(file, " ")
-		frames = append(frames, limits.Cut(fmt.Sprintf("%s (%s)", path.Base(call), path.Base(file)), maxFrameText))
+		frame := limits.Cut(fmt.Sprintf("%s (%s)", path.Base(call), path.Base(file)), maxFrameText)
+		if isFramework(call) {
+			ours = append(ours, frame)
+		} else {
+			frames = append(frames, frame)
+		}
+	}
+	if len(frames) == 0 {
+		frames = ours[:min(len(ours), maxFrames)]
 	}
 	return strings.Join(frames, ", ")
+}
+
+// isFramework reports whether a function is redeliver's or Watermill's, and so tells nothing about the handler.
+func isFramework(function string) bool {
+	for _, module := range [...]string{"github.com/redeliver/redeliver", "github.com/ThreeDotsLabs/watermill"} {
+		rest, ok := strings.CutPrefix(function, module)
+		if ok && rest != "" && (rest[0] == '/' || rest[0] == '.' || rest[0] == '-') { // watermill-kafka is Watermill's, too
+			return true
+		}
+	}
+	return false
 }

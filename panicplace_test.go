@@ -62,3 +62,26 @@ func TestThePlaceFitsBehindTheText(t *testing.T) {
 		t.Errorf("of nothing: %q", text)
 	}
 }
+
+// The place of a panic is the handler's, not that of the frameworks around it. Without a handler's function it is theirs.
+func TestThePlaceOfAPanicIsTheHandlers(t *testing.T) {
+	const (
+		user    = "main.run.func1(0x1)\n\t/app/main.go:76 +0x1\n"
+		pay     = "example.com/shop/charge.(*Card).Pay(...)\n\t/app/charge/card.go:42 +0x2\n"
+		router  = "github.com/ThreeDotsLabs/watermill/message.(*Router).AddConsumerHandler.func1(0x2)\n\t/mod/router.go:349 +0x3\n"
+		adapter = "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka.Subscribe(0x2)\n\t/mod/kafka.go:3 +0x3\n"
+		task    = "github.com/redeliver/redeliver/middleware.(*task).Handle(0x3)\n\t/mod/task.go:42 +0x4\n"
+		inner   = "github.com/redeliver/redeliver/internal/engine.(*Delivery).Run(0x3)\n\t/mod/delivery.go:42 +0x4\n"
+	)
+	for name, c := range map[string]struct{ stack, want string }{
+		"a handler within both":    {user + router + task + inner, "panic: boom in main.run.func1 (main.go:76)"},
+		"a call of a framework":    {task + adapter + pay + user + inner, "panic: boom in charge.(*Card).Pay (card.go:42), main.run.func1 (main.go:76)"},
+		"more than three of ours":  {task + task + router + adapter + inner, "panic: boom in middleware.(*task).Handle (task.go:42), middleware.(*task).Handle (task.go:42), message.(*Router).AddConsumerHandler.func1 (router.go:349)"},
+		"names that only resemble": {"github.com/redeliver/redeliverable.Do(1)\n\t/x.go:1\n" + inner, "panic: boom in redeliverable.Do (x.go:1)"},
+	} {
+		err := &redeliver.PanicError{Value: "boom", Stack: []byte("goroutine 7 [running]:\npanic({0x1, 0x2})\n\t/go/panic.go:1 +0x1\n" + c.stack)}
+		if got := (redeliver.Policy{}).Decide(redeliver.State{}, err, now).State.Error; got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}

@@ -13,7 +13,8 @@ import (
 // their late answers, ignored headers and a subscription's errors are warnings. Retries, postponed and abandoned
 // messages and a subscription's other changes have the level Info. All others (attempts, commits, hops, publishes and
 // failed writes) have the level Debug, so an outage of the broker is one line when it begins and one when it ends. A
-// panic is a warning with its stack, cut to 4 KiB. A nil logger is slog.Default().
+// panic is a warning. Its stack, cut to 4 KiB, is logged at the first attempt of a message, or with its dead letter if the first error
+// was another. A nil logger is slog.Default().
 func NewSlogSink(log *slog.Logger) Sink {
 	if log == nil {
 		log = slog.Default()
@@ -49,7 +50,10 @@ func (s slogSink) write(e Event) {
 	if r.decided {
 		// No code above the handler gets the panic, so nothing else logs its stack.
 		if p, ok := errors.AsType[*PanicError](r.err); ok && p != nil && len(p.Stack) > 0 {
-			r.level, stack = max(r.level, slog.LevelWarn), limits.Cut(string(p.Stack), maxStack)
+			r.level = max(r.level, slog.LevelWarn)
+			if logsStack(e, r.state) {
+				stack = limits.Cut(string(p.Stack), maxStack)
+			}
 		}
 	}
 	if !s.log.Enabled(context.Background(), r.level) {
@@ -78,6 +82,16 @@ type logRecord struct {
 	err     error
 	decided bool // the policy has decided about the message because of err
 	attrs   []slog.Attr
+}
+
+// logsStack reports whether the record of an event has the stack of its panic: each message has it once.
+func logsStack(e Event, st *State) bool {
+	switch e.(type) {
+	case DeadLettered, Discarded:
+		return st.Attempts <= 1 || st.FirstError != ""
+	default:
+		return st.Attempts <= 1
+	}
 }
 
 // errorText returns the text of the error: that of the state, if the policy has written it, and otherwise the safeText of err.

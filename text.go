@@ -84,7 +84,7 @@ func (p *Policy) errorText(err error) string {
 	if p, ok := as[*PanicError](err); ok && p != nil {
 		if place := p.panicPlace(); place != "" {
 			place = " in " + place
-			text = limits.Cut(text, limits.MaxErrorText-len(place)) + place
+			text = limits.CutMiddle(text, limits.MaxErrorText-len(place)) + place
 		}
 	}
 	return text
@@ -109,7 +109,7 @@ func safeText(user func() string) (text string) {
 		}
 	}
 	// Return a copy, so that a state does not keep a long text in memory.
-	return strings.Clone(limits.Cut(Redact(text), limits.MaxErrorText))
+	return strings.Clone(limits.CutMiddle(Redact(text), limits.MaxErrorText))
 }
 
 // errorType names the first type in err's chain that is not a wrapper of package fmt, package errors, or this one.

@@ -127,14 +127,14 @@ func TestErrorTextDoesNotLeakAtTheCut(t *testing.T) {
 	}
 }
 
-// Only a text that is too long is cut at a URL, and only where its last word is one.
+// Only a text that is too long is cut at a URL, and only where its last word is one. The end of a text stays: it has the cause.
 func TestErrorTextKeepsHarmlessText(t *testing.T) {
 	long := strings.Repeat("y", 4*limits.MaxErrorText)
 	for name, row := range map[string]struct{ text, want string }{
-		"a long word":              {"boom " + long, ("boom " + long)[:limits.MaxErrorText]},
+		"a long word":              {"boom " + long, limits.CutMiddle("boom "+long, limits.MaxErrorText)},
 		"a URL":                    {"dial amqp://u:hunter2" + long, "dial amqp://"},
 		"a URL without its scheme": {"dial ://u:hunter2" + long, "dial ://"},
-		"just not too long":        {("see https://h/" + long)[:4*limits.MaxErrorText], ("see https://h/" + long)[:limits.MaxErrorText]},
+		"just not too long":        {("see https://h/" + long)[:4*limits.MaxErrorText], limits.CutMiddle(("see https://h/" + long)[:4*limits.MaxErrorText], limits.MaxErrorText)},
 		"one byte too long":        {("see https://h/" + long)[:4*limits.MaxErrorText+1], "see https://"},
 	} {
 		if got := (redeliver.Policy{}).Decide(redeliver.State{}, errors.New(row.text), now).State.Error; got != row.want {

@@ -41,6 +41,20 @@ func Cut(s string, maxBytes int) string {
 	return strings.ToValidUTF8(s, "?") // not longer than s: "?" has one byte
 }
 
+// CutMiddle is Cut, but leaves out the middle of s and keeps more of its end: an error wraps its cause.
+func CutMiddle(s string, maxBytes int) string {
+	const gap = "…"
+	if room := maxBytes - len(gap); len(s) > maxBytes && room > 0 {
+		head := Cut(s, room/3)
+		begin := len(s) - (room - len(head))
+		for begin < len(s) && !utf8.RuneStart(s[begin]) {
+			begin++
+		}
+		s = head + gap + s[begin:]
+	}
+	return Cut(s, maxBytes)
+}
+
 // ShortID returns an id for a header: id itself, or a hash of it if it is longer than MaxName or not UTF-8.
 func ShortID(id string) string {
 	if len(id) <= MaxName && utf8.ValidString(id) {
