@@ -379,7 +379,7 @@ func TestAPauseOfTheGroup(t *testing.T) {
 				return nil
 			})
 			cfg.PauseMark = func(context.Context) (*redeliver.PauseMark, error) { return mark.Load(), nil }
-			paused := redeliver.ParsePauseMark(adapters.NewPauseMark("a migration", newOnly).String())
+			paused := redeliver.ParsePauseMark(adapters.NewPauseMark(t.Context(), "a migration", newOnly).String())
 			mark.Store(&paused)
 			retry := redeliver.State{ID: "retry", Group: "billing", Origin: "orders", Attempts: 1, Due: time.Now()}
 			b.run(t, cfg, func() {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+
+	"github.com/redeliver/redeliver/internal/actor"
 )
 
 var errNotPausable = invalidInput("this group cannot be paused here: that works only with a queue that is a console.Pauser")
@@ -68,7 +70,7 @@ func (svc *service) setPaused(ctx context.Context, who Actor, key string, rec *R
 		ctx, cancel := context.WithTimeout(ctx, maxReadTime)
 		defer cancel()
 		if rec.Action == ActionPauseGroup {
-			err = p.Pause(ctx, historyName(who)+": "+rec.Why)
+			err = p.Pause(actor.With(ctx, who.Name), historyName(who)+": "+rec.Why)
 		} else {
 			err = p.Resume(ctx)
 		}

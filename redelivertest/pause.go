@@ -8,14 +8,14 @@ import (
 )
 
 // Pause implements [mq.Pauser]. It takes effect at once. [Broker.Wait] cannot return while messages wait for the end of a pause.
-func (c *memberClient) Pause(_ context.Context, topic, reason string) error {
-	mark := engine.NewPauseMark(reason, false)
+func (c *memberClient) Pause(ctx context.Context, topic, reason string) error {
+	mark := engine.NewPauseMark(ctx, reason, false)
 	return c.setPaused(topic, &mark)
 }
 
 // PauseNew implements [mq.NewPauser]: retries that fall due continue.
-func (c *memberClient) PauseNew(_ context.Context, topic, reason string) error {
-	mark := engine.NewPauseMark(reason, true)
+func (c *memberClient) PauseNew(ctx context.Context, topic, reason string) error {
+	mark := engine.NewPauseMark(ctx, reason, true)
 	return c.setPaused(topic, &mark)
 }
 

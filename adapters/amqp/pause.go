@@ -20,13 +20,13 @@ import (
 // messages in hand some seconds later. A process that starts later consumes nothing. The reason is shown to others. A
 // second Pause replaces it. Pause creates the marker queue if it is missing, unless Config.NoProvisioning is set.
 func (c *client) Pause(ctx context.Context, topic, reason string) error {
-	return c.writePauseMark(ctx, topic, engine.NewPauseMark(reason, false))
+	return c.writePauseMark(ctx, topic, engine.NewPauseMark(ctx, reason, false))
 }
 
 // PauseNew is [mq.Operations.Pause], but retries that fall due continue. With [redeliver.OrderBlocking] and [redeliver.OrderThroughRetries],
 // retries wait, too.
 func (c *client) PauseNew(ctx context.Context, topic, reason string) error {
-	return c.writePauseMark(ctx, topic, engine.NewPauseMark(reason, true))
+	return c.writePauseMark(ctx, topic, engine.NewPauseMark(ctx, reason, true))
 }
 
 func (c *client) writePauseMark(ctx context.Context, topic string, mark redeliver.PauseMark) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/actor"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/mq"
 )
@@ -66,7 +67,7 @@ func (w *waiting) checkRelease(cmd *deadletter.Command) error {
 
 // Release implements [mq.Releaser] with a command to the members. It returns the number of messages that wait on the levels.
 func (c *client) Release(ctx context.Context, cfg mq.ReleaseConfig) (released int64, err error) {
-	asked := deadletter.Command{Kind: deadletter.CommandRelease, Who: engine.UserAtHost(), Why: cmp.Or(cfg.Reason, "released"), Everything: len(cfg.Levels) == 0}
+	asked := deadletter.Command{Kind: deadletter.CommandRelease, Who: actor.Of(ctx), Why: cmp.Or(cfg.Reason, "released"), Everything: len(cfg.Levels) == 0}
 	for _, level := range cfg.Levels {
 		asked.Filter.Levels = append(asked.Filter.Levels, delayqueue.LevelName(level))
 	}
@@ -144,7 +145,7 @@ func (w *waiting) PauseNew(ctx context.Context, reason string) error {
 }
 
 func (w *waiting) setPaused(ctx context.Context, reason string, newOnly bool) error {
-	mark := engine.NewPauseMark(reason, newOnly)
+	mark := engine.NewPauseMark(ctx, reason, newOnly)
 	return w.control.SetPaused(ctx, &mark)
 }
 

@@ -27,7 +27,7 @@ func (c *client) Pause(ctx context.Context, topic, reason string) error {
 	if err != nil {
 		return err
 	}
-	mark := strings.Map(tagRune, engine.NewPauseMark(reason, false).String())
+	mark := strings.Map(tagRune, engine.NewPauseMark(ctx, reason, false).String())
 	if _, err := c.api.TagQueue(ctx, &sqs.TagQueueInput{QueueUrl: &q.URL, Tags: map[string]string{PauseTag: mark}}); err != nil {
 		return api.ErrorOf("tagging queue", q.Name, err)
 	}

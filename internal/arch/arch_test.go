@@ -24,6 +24,8 @@ var allowed = map[string][]string{
 	"internal/check":      {module}, // the problems of a configuration
 	"internal/errortext":  {},
 	"internal/bytetext":   {},
+	"internal/actor":      {},
+	"internal/linediff":   {},
 	"internal/contextkey": {},
 	"internal/wirename":   {},
 	"internal/wait":       {},

@@ -3,11 +3,10 @@ package engine
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/user"
 	"time"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/actor"
 )
 
 // An operator pauses a subscription for its whole group with a mark on the broker. Each process looks for the mark
@@ -21,21 +20,9 @@ const PausePollInterval = 10 * time.Second
 // pausePollTimeout bounds one Poll.
 const pausePollTimeout = 5 * time.Second
 
-// NewPauseMark returns a mark of this user and host.
-func NewPauseMark(reason string, newOnly bool) redeliver.PauseMark {
-	return redeliver.PauseMark{By: UserAtHost(), At: time.Now(), Reason: reason, NewOnly: newOnly}
-}
-
-// UserAtHost returns who runs this process, as operators see it.
-func UserAtHost() string {
-	name, host := "unknown", "unknown"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	if h, err := os.Hostname(); err == nil {
-		host = h
-	}
-	return name + "@" + host
+// NewPauseMark returns a mark of the person whom package actor names.
+func NewPauseMark(ctx context.Context, reason string, newOnly bool) redeliver.PauseMark {
+	return redeliver.PauseMark{By: actor.Of(ctx), At: time.Now(), Reason: reason, NewOnly: newOnly}
 }
 
 // Paused reports whether an operator has paused the group.

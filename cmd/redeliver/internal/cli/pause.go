@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/actor"
 	"github.com/redeliver/redeliver/mq"
 )
 
@@ -47,25 +48,30 @@ type pauseRow struct {
 }
 
 func pauseGroupCommand(a *app) *cobra.Command {
-	var topic, group, reason string
+	var topic, group string
+	var sign signature
 	var newOnly bool
 	cmd := &cobra.Command{
-		Use: "pause --topic TOPIC [--group GROUP] --reason TEXT", Short: "Let a group begin no messages, until resume", Args: exactly(),
+		Use: "pause --topic TOPIC [--group GROUP] --note TEXT", Short: "Let a group begin no messages, until resume", Args: exactly(),
 		Long: `Pause a subscription in all processes of its group, also in those that start later. Within
 10 s nothing new begins, neither first attempts nor retries that fall due. Running attempts
 go on, and no attempt is counted. The pause lasts until "redeliver resume". doctor, events
 and metrics show it.`,
-		Example: `  redeliver pause --broker kafka://localhost:9092 --topic orders --group billing --reason 'the bank is closed'
-  redeliver pause --broker amqp://localhost --topic orders --reason 'migration of the database'`,
+		Example: `  redeliver pause --broker kafka://localhost:9092 --topic orders --group billing --note 'the bank is closed'
+  redeliver pause --broker amqp://localhost --topic orders --note 'migration of the database'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if reason == "" {
-				return missing("--reason", "why you do this, which others see")
+			if sign.note == "" {
+				return missing("--note", "why you do this, which others see")
+			}
+			if err := a.sign(&sign, false); err != nil {
+				return err
 			}
 			return a.onSubscription(cmd, topic, group, func(ctx context.Context, p pauser) error {
+				ctx = actor.With(ctx, sign.who)
 				if !newOnly {
-					return p.Pause(ctx, topic, reason)
+					return p.Pause(ctx, topic, sign.note)
 				}
-				err := p.PauseNew(ctx, topic, reason)
+				err := p.PauseNew(ctx, topic, sign.note)
 				if errors.Is(err, mq.ErrUnsupported) {
 					return usagef("SQS cannot pause new messages only, because retries wait in the same queue: omit --new-only")
 				}
@@ -74,7 +80,9 @@ and metrics show it.`,
 		},
 	}
 	grouped(cmd.Flags(), groupSubscription, func(flags *pflag.FlagSet) { topicAndGroupFlags(flags, &topic, &group) })
-	cmd.Flags().StringVar(&reason, "reason", "", "Why you do this: a `text` that doctor and events show (required)")
+	sign.define(cmd.Flags(), "Show this `text` to others: why you do this (required)", "Show this `name` to others")
+	cmd.Flags().StringVar(&sign.note, "reason", "", "The `text` of --note, as it was called before")
+	_ = cmd.Flags().MarkHidden("reason") // fails only for unknown flags
 	cmd.Flags().BoolVar(&newOnly, "new-only", false, "Pause new messages only: retries that fall due continue (Kafka and RabbitMQ)")
 	return cmd
 }
