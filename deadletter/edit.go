@@ -39,6 +39,9 @@ type Diff struct {
 	BodyBefore string         `json:"body_before"`
 	BodyAfter  string         `json:"body_after"`
 	Headers    []HeaderChange `json:"headers,omitempty"`
+	// Before and After are the bodies, in the result of [DryEdit] and [Changed.Diff] only. They are not recorded.
+	Before []byte `json:"-"`
+	After  []byte `json:"-"`
 }
 
 // HeaderChange has the values of a header before and after an edit. Nil means that there was or is none.
@@ -169,7 +172,10 @@ func DryEdit(ctx context.Context, q Queue, c EditOptions) (*Diff, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, diff, err := c.editCopy(m, q.Info().DLQ)
+	edited, diff, err := c.editCopy(m, q.Info().DLQ)
+	if err == nil {
+		diff.Before, diff.After = m.Body, edited.Body
+	}
 	return diff, err
 }
 
@@ -177,11 +183,9 @@ func DryEdit(ctx context.Context, q Queue, c EditOptions) (*Diff, error) {
 func (c *EditOptions) apply(m *Message) (*Message, *Diff) {
 	edited := *m
 	edited.Headers = nil
-	diff := &Diff{Position: m.Position, ID: m.ID, BodyBefore: describeBody(m.Body)}
 	if c.Body != nil {
 		edited.Body = c.Body
 	}
-	diff.BodyAfter = describeBody(edited.Body)
 	set := slices.Clone(c.Set)
 	for _, h := range m.Headers {
 		same := func(s Header) bool { return s.Name == h.Name }
@@ -195,6 +199,12 @@ func (c *EditOptions) apply(m *Message) (*Message, *Diff) {
 		}
 	}
 	edited.Headers = append(edited.Headers, set...)
+	return &edited, diffOf(m, &edited)
+}
+
+// diffOf returns the record of what differs.
+func diffOf(m, edited *Message) *Diff {
+	diff := &Diff{Position: m.Position, ID: m.ID, BodyBefore: describeBody(m.Body), BodyAfter: describeBody(edited.Body)}
 	for _, h := range slices.Concat(m.Headers, edited.Headers) {
 		before, after := values(m.Headers, h.Name), values(edited.Headers, h.Name)
 		known := slices.ContainsFunc(diff.Headers, func(c HeaderChange) bool { return c.Name == h.Name })
@@ -202,7 +212,7 @@ func (c *EditOptions) apply(m *Message) (*Message, *Diff) {
 			diff.Headers = append(diff.Headers, HeaderChange{Name: h.Name, Before: before, After: after})
 		}
 	}
-	return &edited, diff
+	return diff
 }
 
 func values(headers []Header, name string) (all [][]byte) {

@@ -20,8 +20,9 @@ type fakeDLQ struct {
 	info     deadletter.Info
 	requests map[string]deadletter.Request // by task
 
-	sent      []string // ids of the sent messages
-	sentSizes []int    // sizes of the sent windows
+	sent      []string              // ids of the sent messages
+	copies    []*deadletter.Message // the sent messages
+	sentSizes []int                 // sizes of the sent windows
 
 	claimed      *deadletter.Holder
 	closed       int   // number of closed scans
@@ -154,6 +155,7 @@ func (c *fakeClaim) Send(ctx context.Context, msgs []*deadletter.Message) []erro
 	for i, m := range msgs {
 		if errs[i] = ctx.Err(); errs[i] == nil {
 			c.h.sent = append(c.h.sent, m.ID)
+			c.h.copies = append(c.h.copies, m)
 		}
 	}
 	return errs

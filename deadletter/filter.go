@@ -38,7 +38,13 @@ type Filter struct {
 	ErrorText string `json:"error_text,omitempty"`
 	// ErrorType is the error's type, exactly.
 	ErrorType string `json:"error_type,omitempty"`
+	// BodyText must occur in the body, exactly so; it is UTF-8 of at most 1,000 bytes. It is compared with the bytes of the message, so
+	// it finds neither what is compressed nor a character that JSON escapes. A waiting message has no BodyText to select it by.
+	BodyText string `json:"body_text,omitempty"`
 }
+
+// maxBodyText bounds BodyText, which is recorded with a task.
+const maxBodyText = 1000
 
 // HeaderValues maps names of headers to values. Both may be any bytes. In JSON it is an object, or a list of [Header] if a name or a
 // value is not UTF-8.
@@ -80,6 +86,7 @@ func (f *Filter) Match(m *Message) bool {
 		f.Key != nil && (m.Key == nil || !bytes.Equal(f.Key, m.Key)),
 		f.ErrorType != "" && f.ErrorType != m.State.ErrorType,
 		!f.inTime(m),
+		f.BodyText != "" && !bytes.Contains(m.Body, []byte(f.BodyText)),
 		f.ErrorText != "" && !strings.Contains(strings.ToLower(m.State.Error), strings.ToLower(f.ErrorText)):
 		return false
 	}
@@ -106,7 +113,7 @@ func hasHeader(m *Message, name, value string) bool {
 // All reports whether the filter matches every message.
 func (f *Filter) All() bool {
 	return len(f.Fingerprints)+len(f.IDs)+len(f.Positions)+len(f.Headers)+len(f.Reasons) == 0 &&
-		f.Key == nil && f.After.IsZero() && f.Before.IsZero() && f.ErrorText == "" && f.ErrorType == ""
+		f.Key == nil && f.After.IsZero() && f.Before.IsZero() && f.ErrorText == "" && f.ErrorType == "" && f.BodyText == ""
 }
 
 // maxFilterValues bounds each list of a filter, which is recorded with its task.
@@ -121,6 +128,12 @@ func (f *Filter) check() error {
 		if n > maxFilterValues {
 			ps.Add(name, n, fmt.Sprintf("must be at most %d: choose by fingerprint or time", maxFilterValues))
 		}
+	}
+	if !utf8.ValidString(f.BodyText) { // JSON would record another text with the task
+		ps.Add("Filter.BodyText", fmt.Sprintf("%q", f.BodyText), "must be UTF-8")
+	}
+	if len(f.BodyText) > maxBodyText {
+		ps.Add("Filter.BodyText", fmt.Sprintf("%d bytes", len(f.BodyText)), fmt.Sprintf("must have at most %d bytes", maxBodyText))
 	}
 	if !f.After.IsZero() && !f.Before.IsZero() && !f.After.Before(f.Before) {
 		ps.Add("Filter.Before", f.Before, "must be later than Filter.After")

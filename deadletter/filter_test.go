@@ -18,7 +18,7 @@ func TestFilterMatchesAllOfItsFields(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1_700_000_000, 0)
 	m := &deadletter.Message{
-		ID: "a", Position: "1/7", Key: []byte("k"), Headers: []deadletter.Header{{Name: "tenant", Value: []byte("acme")}},
+		ID: "a", Position: "1/7", Key: []byte("k"), Body: []byte(`{"customer":"Ann","city":"Köln"}`), Headers: []deadletter.Header{{Name: "tenant", Value: []byte("acme")}},
 		State: redeliver.State{Error: "Card Declined", ErrorType: "*bank.Error", Reason: redeliver.ReasonPermanent, LastFailed: at},
 	}
 	undated := deadletter.Message{ID: "undated"}
@@ -42,6 +42,9 @@ func TestFilterMatchesAllOfItsFields(t *testing.T) {
 		"until then":       {deadletter.Filter{Before: at}, false},
 		"text":             {deadletter.Filter{ErrorText: "card decl"}, true},
 		"another text":     {deadletter.Filter{ErrorText: "time-out"}, false},
+		"body":             {deadletter.Filter{BodyText: `"Köln"`}, true},
+		"another case":     {deadletter.Filter{BodyText: "ann"}, false},
+		"another body":     {deadletter.Filter{BodyText: "Bonn"}, false},
 		"type":             {deadletter.Filter{ErrorType: "*bank.Error"}, true},
 		"another type":     {deadletter.Filter{ErrorType: "bank"}, false},
 		"reason":           {deadletter.Filter{Reasons: []redeliver.Reason{redeliver.ReasonPermanent}}, true},

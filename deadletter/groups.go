@@ -27,6 +27,8 @@ type Group struct {
 	// Keys is the share of the DLQ's distinct keys that are in the group, from 0 to 1. 0 means that no message has a key. It is
 	// an estimate, a few per cent off, if there are more than 256 keys.
 	Keys float64
+	// Replays is the least number of replays of a message that can be replayed, and -1 if there is none.
+	Replays int
 	// ErrorType, Error, Reason and Handler are those of the group's latest message. Example is the
 	// position of that message.
 	ErrorType, Error string
@@ -108,7 +110,7 @@ func (g *grouping) add(m *Message) {
 	}
 	one := g.groups[name]
 	if one == nil {
-		one = &Group{Fingerprint: name}
+		one = &Group{Fingerprint: name, Replays: -1}
 		g.groups[name] = one
 	}
 	one.add(m)
@@ -122,6 +124,9 @@ func (g *grouping) add(m *Message) {
 func (g *Group) add(m *Message) {
 	g.Count++
 	g.Attempts += int64(m.State.Attempts)
+	if m.Mismatch == "" && (g.Replays < 0 || m.State.Replays < g.Replays) {
+		g.Replays = m.State.Replays
+	}
 	at := m.Failed()
 	first := m.State.FirstFailed
 	if first.IsZero() {

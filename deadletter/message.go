@@ -129,7 +129,8 @@ type Settlement struct {
 	Message *Message
 	Outcome Outcome
 
-	why string // why the broker refused it, for the report
+	why     string // why it was refused, for the report
+	changed bool   // a Change has changed the copy
 }
 
 // sizeOf estimates the memory that a message takes, in bytes.

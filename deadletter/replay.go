@@ -44,6 +44,11 @@ type ReplayOptions struct {
 	// MaxReplays bounds the replays of a message. A message with that many replays stays in the DLQ,
 	// because it would probably come back again. Default 3.
 	MaxReplays int
+	// Change changes the copy of a message that is sent; the original stays in the DLQ until the copy is confirmed. It may replace the
+	// body and the headers. The message stays, and is counted as refused, if Change returns an error, changes the key or a
+	// [LockedHeader], or makes the body more than [MaxGrowth] bytes larger. A message that Change leaves as it is is replayed as it is. A
+	// runner calls Change for one message after another. Resume needs it again. Optional.
+	Change Change
 	// Report is called with the progress. Optional.
 	Report Report
 }
@@ -99,12 +104,15 @@ func Replay(ctx context.Context, q Queue, r ReplayOptions) (Task, error) {
 	}
 	t := newTask(q, KindReplay, r.Who, r.Why)
 	t.Filter, t.Rate, t.Canary, t.Watch, t.Window, t.MaxReplays = r.Filter, r.Rate, r.Canary, r.Watch, r.Window, r.MaxReplays
-	return (&runner{q: q, task: t, report: r.Report}).start(ctx)
+	t.Change = r.Change != nil
+	return (&runner{q: q, task: t, report: r.Report, change: r.Change}).start(ctx)
 }
 
 // ResumeOptions configures [Resume]. The field Who is required.
 type ResumeOptions struct {
 	Who string
+	// Change must be set for a replay that had a [ReplayOptions.Change], and only for one.
+	Change Change
 	// Report gets the progress and the results.
 	Report Report
 }
@@ -130,6 +138,8 @@ func Resume(ctx context.Context, q Queue, id string, opt ResumeOptions) (Task, e
 		err = fmt.Errorf("task %s is of the kind %q, which this version does not know, and cannot be resumed", id, t.Kind)
 	case !t.Unfinished():
 		err = fmt.Errorf("task %s is %s, and cannot be resumed", id, t.Status)
+	case t.Change != (opt.Change != nil):
+		err = fmt.Errorf("task %s %s: resume it in the same way, or cancel it", t.ID, map[bool]string{true: "changes its messages, and no Change was given", false: "does not change its messages, and a Change was given"}[t.Change])
 	default:
 		err = t.checkOpenedWith(q.Info())
 	}
@@ -140,7 +150,7 @@ func Resume(ctx context.Context, q Queue, id string, opt ResumeOptions) (Task, e
 		return t, errors.Join(err, finish(ctx, claim.Release))
 	}
 	t.Status, t.Note, t.Ended = StatusRunning, "", time.Time{}
-	return (&runner{q: q, claim: claim, task: t, report: opt.Report, newer: true}).run(ctx)
+	return (&runner{q: q, claim: claim, task: t, report: opt.Report, change: opt.Change, newer: true}).run(ctx)
 }
 
 // endPause removes the request for a pause. If there is a request to cancel, made while another task had the DLQ, it cancels the
@@ -167,13 +177,19 @@ type Forecast struct {
 	Scanned, Matched, Replay, Skip, Refuse int64
 	// Refusals are the reasons of the first 10 refusals.
 	Refusals []string
+	// Changed is the number of messages of Replay that ReplayOptions.Change would change, and Changes the first 10 of them.
+	Changed int64
+	Changes []Changed
 	// About reports whether Scanned and Matched may be too high: they count offsets of Kafka, and not all of
 	// those need have a message.
 	About bool
 }
 
-// maxRefusals bounds Forecast.Refusals.
-const maxRefusals = 10
+// These bound Forecast.Refusals and Forecast.Changes.
+const (
+	maxRefusals = 10
+	maxChanges  = 10
+)
 
 // DryRun reads the DLQ and returns what Replay would do, or why it would refuse the request. It
 // changes nothing, and needs no claim, Who or Why.
@@ -189,26 +205,36 @@ func DryRun(ctx context.Context, q Queue, r ReplayOptions) (Forecast, error) {
 	if err != nil {
 		return f, err
 	}
-	err = each(ctx, scan, func(m *Message) {
+	want := func(m *Message) bool { // only a message that is changed must be copied
 		f.Scanned++
-		if !r.Filter.Match(m) {
-			return
-		}
-		f.Matched++
-		switch outcomeOfReplay(r.MaxReplays, m) {
-		case OutcomeReplayed:
-			f.Replay++
-		case OutcomeSkipped:
-			f.Skip++
-		case OutcomeRefused:
-			f.Refuse++
-			if len(f.Refusals) < maxRefusals {
-				f.Refusals = append(f.Refusals, fmt.Sprintf("%s: %s", m.Position, m.Mismatch))
-			}
-		default:
-		}
+		return r.Filter.Match(m) && (f.count(m, outcomeOfReplay(r.MaxReplays, m), m.Mismatch) && r.Change != nil)
+	}
+	err = scanAll(ctx, scan, want, func(m *Message) bool {
+		f.addChange(ctx, m, r.Change)
+		return ctx.Err() == nil
 	})
-	return f, errors.Join(err, scan.Close())
+	return f, errors.Join(err, ctx.Err(), scan.Close())
+}
+
+// count counts a message that matches the filter, and reports whether it would be replayed.
+func (f *Forecast) count(m *Message, o Outcome, why string) bool {
+	f.Matched++
+	switch o {
+	case OutcomeReplayed:
+		f.Replay++
+	case OutcomeSkipped:
+		f.Skip++
+	default:
+		f.refuse(m, why)
+	}
+	return o == OutcomeReplayed
+}
+
+func (f *Forecast) refuse(m *Message, why string) {
+	f.Refuse++
+	if len(f.Refusals) < maxRefusals {
+		f.Refusals = append(f.Refusals, fmt.Sprintf("%s: %s", m.Position, why))
+	}
 }
 
 // outcomeOfReplay returns the outcome that a replay chooses for a message that matches its filter.

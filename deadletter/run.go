@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/limits"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -22,7 +23,15 @@ const (
 	maxGather = 10_000
 	// maxGatherBytes bounds the size of the messages of a window.
 	maxGatherBytes = 32 << 20
+	// maxGatherTime bounds the time in which a Change is called for a window: the broker does not hold messages for ever.
+	maxGatherTime = 10 * time.Second
 )
+
+// copyOf is what is sent for a message that a Change has accepted.
+type copyOf struct {
+	sent    *Message
+	changed bool
+}
 
 // runner runs one replay or purge, in one goroutine. It reads a window of messages (gather), sends those to replay
 // (send), and then records their outcomes and removes them from the DLQ (record), until the scan is at its end.
@@ -31,11 +40,13 @@ type runner struct {
 	claim   Claim
 	task    Task
 	report  Report
+	change  Change    // nil if there is none
 	newer   bool      // the scan may return messages that arrived after the task was created
 	counted time.Time // when the messages were counted for Expect; zero without Expect
 
-	settling settlingSet // messages that an earlier runner has counted
-	stayed   settlingSet // messages that this runner has counted and left in the DLQ
+	settling settlingSet         // messages that an earlier runner has counted
+	stayed   settlingSet         // messages that this runner has counted and left in the DLQ
+	copies   map[*Message]copyOf // of the present window, if there is a Change
 
 	located      Located // the messages of a purge, if they need not be read
 	scan         Scan
@@ -190,7 +201,8 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, stay []Settlemen
 	if r.watch != nil {
 		size = min(size, r.watch.maxBatch())
 	}
-	bytes, counted := 0, 0
+	bytes, counted, began := 0, 0, time.Now()
+	r.copies = nil
 	want := func(m *Message) bool {
 		return !r.isLater(m) && r.task.Filter.Match(m) && !r.stayed[settlingName(m)]
 	}
@@ -218,20 +230,58 @@ func (r *runner) gather(ctx context.Context) (batch []*Message, stay []Settlemen
 			continue
 		}
 		r.task.Counts.Matched++
-		o := r.outcome(m)
+		r.task.addCause(m)
+		o, why := r.outcome(m), ""
+		if o == OutcomeReplayed && r.change != nil {
+			o, why = r.changeCopy(m)
+			if err := r.stopRequests.callerCtx.Err(); err != nil {
+				return nil, nil, false, err // perhaps the change failed because of it
+			}
+		}
 		switch {
 		case o.LeavesDLQ():
 			batch = append(batch, m)
 			bytes += sizeOf(m)
+			if c := r.copies[m].sent; c != nil {
+				bytes += sizeOf(c)
+			}
 			if r.settling[settlingName(m)] {
 				counted++
 			}
 		default:
-			stay = append(stay, Settlement{Message: m, Outcome: o})
+			stay = append(stay, Settlement{Message: m, Outcome: o, why: why})
 			bytes += sizeOf(m)
+		}
+		if r.change != nil && time.Since(began) > maxGatherTime {
+			break
 		}
 	}
 	return batch, stay, false, nil
+}
+
+// changeCopy makes the copy of a message that is sent, and returns the outcome, with a reason if the message stays.
+func (r *runner) changeCopy(m *Message) (o Outcome, why string) {
+	copied, changed, err := r.change.apply(r.stopRequests.callerCtx, m)
+	if err != nil {
+		return OutcomeRefused, limits.CutMiddle(err.Error(), maxWhy)
+	}
+	if r.copies == nil {
+		r.copies = make(map[*Message]copyOf)
+	}
+	r.copies[m] = copyOf{copied, changed}
+	return OutcomeReplayed, ""
+}
+
+// sent returns what is sent for the messages of a window.
+func (r *runner) sent(batch []*Message) []*Message {
+	if r.change == nil {
+		return batch
+	}
+	all := make([]*Message, len(batch))
+	for i, m := range batch {
+		all[i] = r.copies[m].sent
+	}
+	return all
 }
 
 // outcome returns the outcome of a message that matches the filter.
@@ -295,6 +345,9 @@ func (r *runner) record(ctx context.Context, done []Settlement) error {
 	for _, s := range done {
 		if !r.settling[settlingName(s.Message)] {
 			t.Counts.count(s.Outcome)
+			if s.changed {
+				t.Counts.Changed++
+			}
 		}
 	}
 	t.Updated, t.Settling = now(), r.settling.bytes(done)
@@ -355,14 +408,14 @@ func (r *runner) send(ctx context.Context, batch []*Message, stay []Settlement) 
 		return nil, stay, nil
 	}
 	out = make([]Settlement, 0, len(batch))
-	for i, err := range r.claim.Send(ctx, batch) {
+	for i, err := range r.claim.Send(ctx, r.sent(batch)) {
 		m := batch[i]
 		switch {
 		case err == nil:
 			if r.watch != nil {
 				r.watch.addSent(m)
 			}
-			out = append(out, Settlement{Message: m, Outcome: OutcomeReplayed})
+			out = append(out, Settlement{Message: m, Outcome: OutcomeReplayed, changed: r.copies[m].changed})
 		case errors.Is(err, driver.ErrRefused):
 			r.task.Note = fmt.Sprintf("the message at %s was refused: %v", m.Position, err)
 			stay = append(stay, Settlement{Message: m, Outcome: OutcomeRefused, why: err.Error()})

@@ -5,8 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Task records one piece of work on a DLQ: the request, who made it, and its progress. It is plain
@@ -32,12 +36,16 @@ type Task struct {
 	ReadBy   string `json:"read_by,omitempty"`
 
 	// The following are from the options of the request.
-	Filter     Filter        `json:"filter,omitzero"`
+	Filter Filter `json:"filter,omitzero"`
+	// Causes are the errors of up to three fingerprints of Filter, for the history: the messages may be gone when somebody reads
+	// it.
+	Causes     []Cause       `json:"causes,omitempty"`
 	Rate       float64       `json:"rate,omitempty"`
 	Canary     []int         `json:"canary,omitempty"`
 	Watch      time.Duration `json:"watch,omitempty"`
 	Window     int           `json:"window,omitempty"`
 	MaxReplays int           `json:"max_replays,omitempty"`
+	Change     bool          `json:"change,omitempty"` // of a replay: it had a ReplayOptions.Change
 	Expect     int64         `json:"expect,omitempty"` // of a purge: the maximum that it may remove
 	Diff       *Diff         `json:"diff,omitempty"`   // of an edit
 
@@ -46,11 +54,37 @@ type Task struct {
 	Settling []byte `json:"settling,omitempty"`
 }
 
+// Cause is the error of a fingerprint.
+type Cause struct {
+	Fingerprint string           `json:"fingerprint"`
+	Reason      redeliver.Reason `json:"reason,omitempty"`
+	ErrorType   string           `json:"error_type,omitempty"`
+	Error       string           `json:"error,omitempty"` // of the first message that matched; its middle may be left out
+}
+
+// Bounds of Task.Causes, because SQS and RabbitMQ keep the history in one message.
+const (
+	maxCauses    = 3
+	maxCauseText = 200 // bytes
+)
+
+// addCause adds the cause of a message that matches the filter, if the filter selects by causes.
+func (t *Task) addCause(m *Message) {
+	if len(t.Causes) >= min(len(t.Filter.Fingerprints), maxCauses) {
+		return
+	}
+	name := Fingerprint(m)
+	if !slices.ContainsFunc(t.Causes, func(c Cause) bool { return c.Fingerprint == name }) {
+		t.Causes = append(t.Causes, Cause{name, m.State.Reason, limits.Cut(m.State.ErrorType, maxCauseText), limits.CutMiddle(m.State.Error, maxCauseText)})
+	}
+}
+
 // Counts is the progress of a task. It is recorded together with the outcomes that it counts.
 type Counts struct {
 	Scanned  int64 `json:"scanned"` // read by the latest runner
 	Matched  int64 `json:"matched"` // those that match the filter
 	Replayed int64 `json:"replayed,omitempty"`
+	Changed  int64 `json:"changed,omitempty"` // those of Replayed that ReplayOptions.Change has changed
 	Edited   int64 `json:"edited,omitempty"`
 	Purged   int64 `json:"purged,omitempty"`
 	Imported int64 `json:"imported,omitempty"`

@@ -77,6 +77,9 @@ func (f *WaitingFilter) Check() error {
 	if len(f.Filter.Reasons)+len(f.Filter.Positions) > 0 {
 		ps.Add("Filter.Filter", "Reasons or Positions", "must not be set: a message that waits has none")
 	}
+	if f.Filter.BodyText != "" {
+		ps.Add("Filter.Filter.BodyText", f.Filter.BodyText, "must not be set: consumers of other versions would ignore it and cancel more messages")
+	}
 	return errors.Join(ps.Err(), f.Filter.check())
 }
 
