@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/linediff"
 )
 
 const (
@@ -29,7 +30,7 @@ type editPage struct {
 	Why              string
 	// Preview reports whether the page is the second step, which shows the message to be sent.
 	Preview  bool
-	Body     []diffLine
+	Body     []linediff.Line
 	Changed  []headerDiff
 	SameBody bool
 }
@@ -217,9 +218,9 @@ func (p *editPage) preview(change *deadletter.EditOptions) {
 	if !p.SameBody {
 		before, after := newPayload(p.messageView.Body), newPayload(change.Body)
 		if before.Pretty != "" && after.Pretty != "" && before.Pretty != after.Pretty {
-			p.Body = diffLines(before.Pretty, after.Pretty)
+			p.Body = linediff.Compare(before.Pretty, after.Pretty)
 		} else {
-			p.Body = diffLines(escapeInvisible(string(p.messageView.Body)), escapeInvisible(string(change.Body)))
+			p.Body = linediff.Compare(escapeInvisible(string(p.messageView.Body)), escapeInvisible(string(change.Body)))
 		}
 	}
 	value := func(name string) (s string, ok bool) {

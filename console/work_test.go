@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -307,22 +306,6 @@ func TestABodyThatAFormWouldChangeIsLocked(t *testing.T) {
 	}
 	if whyBodyReadOnly(&messageView{Body: nil, Whole: true}) == "" || whyBodyReadOnly(&messageView{Body: []byte("x")}) == "" {
 		t.Error("a null or hidden value can be edited")
-	}
-}
-
-func TestADiffNamesTheLinesThatDiffer(t *testing.T) {
-	long := strings.Repeat("same\n", 20)
-	got := diffLines(long+"a\nb\nc\n"+long, long+"a\nB\nc\nd\n"+long)
-	var text []string
-	for _, l := range got {
-		text = append(text, l.Sign+l.Text)
-	}
-	want := []string{"…", "same", "same", "a", "-b", "+B", "c", "+d", "same", "same", "same", "…"}
-	if !slices.Equal(text[:1], want[:1]) || !strings.Contains(strings.Join(text, "|"), "-b|+B|c|+d|same") || text[len(text)-1] != "…" || len(text) > 14 {
-		t.Errorf("the diff is %q", text)
-	}
-	if n := len(diffLines(strings.Repeat("a\n", 100_000), strings.Repeat("b\n", 100_000))); n > maxShown+1 {
-		t.Errorf("%d lines are shown", n)
 	}
 }
 

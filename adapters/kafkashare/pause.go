@@ -19,13 +19,13 @@ import (
 
 // Pause implements [mq.Pauser]. The mark is the one of adapters/kafka.
 func (c *client) Pause(ctx context.Context, topic, reason string) error {
-	mark := engine.NewPauseMark(reason, false)
+	mark := engine.NewPauseMark(ctx, reason, false)
 	return c.setPaused(ctx, topic, &mark)
 }
 
 // PauseNew implements [mq.NewPauser].
 func (c *client) PauseNew(ctx context.Context, topic, reason string) error {
-	mark := engine.NewPauseMark(reason, true)
+	mark := engine.NewPauseMark(ctx, reason, true)
 	return c.setPaused(ctx, topic, &mark)
 }
 

@@ -66,6 +66,7 @@ func Run(ctx context.Context, args []string, s Streams) int {
 var dependentFlags = map[string]string{
 	"account": "format", "for": "format", "principal": "format", "event-source": "event-type", "event-type": "cloudevents", "max-timeout": "health",
 	"grant": "behind-proxy", "user-header": "behind-proxy", "groups-header": "behind-proxy", "proxy-secret-file": "behind-proxy", "watch": "canary",
+	"between": "unattended", "through-timeout": "through",
 }
 
 // checkDependentFlags refuses a flag that would do nothing.

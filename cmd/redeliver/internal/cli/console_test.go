@@ -318,7 +318,14 @@ func TestConsoleOfSeveralBrokers(t *testing.T) {
 	call{}.run(t, "console", "--broker", one.url, "--dlq", "nosuch.dlq").want(t, 1, "no DLQ nosuch.dlq")
 	call{}.run(t, "console", "--broker", "kafka://127.0.0.1:1").want(t, 1, "127.0.0.1:1")
 	call{}.run(t, "console", "--broker", "sqs+http://127.0.0.1:1").want(t, 1, "127.0.0.1:1")
-	call{}.run(t, "console", "--broker", "a="+one.url, "--broker", "b=amqp://127.0.0.1:1", "--management-url", "http://h:1").want(t, 2, "give profiles")
+	call{}.run(t, "console", "--broker", "a="+one.url, "--broker", "b=amqp://127.0.0.1:1", "--management-url", "http://h:1").want(t, 1, "127.0.0.1:1") // the address is that of the only RabbitMQ
+	call{}.run(t, "console", "--broker", "a="+one.url, "--broker", "b=sqs://eu-west-1", "--management-url", "http://h:1").want(t, 2, "none of the brokers needs it")
+	for _, env := range []map[string]string{nil, {"REDELIVER_MANAGEMENT_URL": "http://h:1"}} { // one error, and what helps
+		said := call{env: env}.run(t, "console", "--broker", "a=amqp://127.0.0.1:1", "--broker", "b=amqp://127.0.0.1:1").want(t, 2, "2 of the RabbitMQ brokers", "--profile")
+		if strings.Contains(said.err, "give --management-url") {
+			t.Errorf("%v: it says %s", env, said.err)
+		}
+	}
 	call{}.run(t, "console", "--broker", one.url, "--management-url", "http://h:1").want(t, 2, "for RabbitMQ")
 }
 

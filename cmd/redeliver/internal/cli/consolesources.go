@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/console"
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
 // sourceFlags select the brokers and DLQs that the console shows.
@@ -68,19 +70,32 @@ func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error)
 	if len(all) == 0 {
 		all = append(all, given{}) // that of the environment, or of the default profile
 	}
-	if len(all) > 1 && a.conn.management != "" {
-		return s, usagef("--management-url is of one broker, and there are several: give profiles that have it")
-	}
+	var apps []*app
+	missing := 0 // RabbitMQ brokers whose profile has no management API
 	for _, n := range all {
 		one := *a
 		one.conn.broker, one.conn.profile = n.url, n.profile
-		if len(all) > 1 {
-			one.Env = without(one.Env, envManagement)
-			if !needsPassword(n.url) { // a separate password is for the URLs that have none
-				one.conn.passwordFile, one.Env = "", without(one.Env, envPassword)
-			}
+		if len(all) > 1 && !needsPassword(n.url) { // a separate password is for the URLs that have none
+			one.conn.passwordFile, one.Env = "", without(one.Env, envPassword)
 		}
-		b, err := one.open(ctx, setup{})
+		if needsManagement, err := one.needsManagement(); err != nil {
+			return s, err
+		} else if needsManagement {
+			missing++
+		} else if len(all) > 1 { // the one address is for another
+			one.conn.management, one.Env = "", without(one.Env, envManagement)
+		}
+		apps = append(apps, &one)
+	}
+	switch {
+	case len(all) == 1:
+	case a.conn.management != "" && missing == 0:
+		return s, usagef("--management-url is for RabbitMQ, and none of the brokers needs it; omit it")
+	case cmp.Or(a.conn.management, a.Env(envManagement)) != "" && missing > 1, missing > 0 && a.conn.management+a.Env(envManagement) == "" && len(f.dlqs) == 0:
+		return s, usagef("AMQP cannot list queues, and %d of the RabbitMQ brokers have no management API: write a profile with management-url for each (\"redeliver init\") and give --profile instead of --broker, or name their DLQs with --dlq", missing)
+	}
+	for i, n := range all {
+		b, err := apps[i].open(ctx, setup{})
 		if err != nil {
 			return s, err
 		}
@@ -99,6 +114,13 @@ func (a *app) openSources(ctx context.Context, f *sourceFlags) (*sources, error)
 		}
 	}
 	return s, nil
+}
+
+// needsManagement reports whether the broker is RabbitMQ and its profile has no management API.
+func (a *app) needsManagement() (bool, error) {
+	conn := a.conn // url changes it
+	u, err := conn.url(a.Env)
+	return err == nil && u.Broker == brokerurl.RabbitMQ && conn.loadedAPI == "", err
 }
 
 // notes names the DLQs that are not shown, and why.

@@ -56,12 +56,3 @@ func visibleLines(text string) string {
 	}
 	return b.String()
 }
-
-// short truncates a text for a column.
-func short(text string, maxRunes int) string {
-	if utf8.RuneCountInString(text) <= maxRunes {
-		return text
-	}
-	runes := []rune(text)
-	return string(runes[:maxRunes-1]) + "…"
-}

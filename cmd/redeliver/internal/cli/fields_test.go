@@ -61,14 +61,14 @@ func TestTheDocumentedFieldsExist(t *testing.T) {
 func fieldsOf(of reflect.Type) (own, nested []string) {
 	for f := range of.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name != "" {
+		if name != "" && name != "-" {
 			own = append(own, name)
 		}
 		inner := f.Type
 		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {
 			inner = inner.Elem()
 		}
-		described := inner.PkgPath() == of.PkgPath() || inner == reflect.TypeFor[deadletter.Counts]()
+		described := inner.PkgPath() == of.PkgPath() || inner == reflect.TypeFor[deadletter.Counts]() || inner == reflect.TypeFor[deadletter.Cause]()
 		switch {
 		case inner.Kind() != reflect.Struct || !described && !f.Anonymous:
 		case f.Anonymous:

@@ -1,6 +1,11 @@
 package cli
 
 import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,10 +23,14 @@ import (
 type filterFlags struct {
 	fingerprints, ids, positions, headers, reasons []string
 	key, after, before, errorText, errorType       string
+	bodyText                                       string
+	positionsFrom                                  string
 	flagSet                                        *pflag.FlagSet
+	in                                             io.Reader // of --positions -
 }
 
-func (f *filterFlags) flags(cmd *cobra.Command) {
+func (f *filterFlags) flags(cmd *cobra.Command, in io.Reader) {
+	f.in = in
 	grouped(cmd.Flags(), groupFilter, f.define)
 	oneOf(cmd, "reason", reasons()...)
 }
@@ -29,9 +38,11 @@ func (f *filterFlags) flags(cmd *cobra.Command) {
 func (f *filterFlags) define(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.reasons, "reason", nil, "Select messages that were dead-lettered for this `reason`: "+strings.Join(reasons(), ", ")+". Repeatable")
 	f.common(flags)
+	flags.StringVar(&f.bodyText, "body-text", "", "Select messages whose body contains exactly this `text`, of at most 1000 bytes")
 	flags.StringVar(&f.after, "after", "", "Select messages that failed at this `time` or later: 2026-01-31T12:00:00Z, 2026-01-31, or 2h for two hours ago")
 	flags.StringVar(&f.before, "before", "", "Select messages that failed before this `time`, written as for --after")
 	flags.StringSliceVar(&f.positions, "position", nil, "Select the message at this `position`, as \"dlq show\" prints it. Repeatable")
+	flags.StringVar(&f.positionsFrom, "positions", "", "Select the messages at the positions in this `file`, - for stdin: at most 1000 lines, each a position or an object of \"dlq show -o jsonl\"")
 }
 
 // common adds the flags that can also select waiting messages.
@@ -60,8 +71,17 @@ func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
 	}
 	filter := deadletter.Filter{
 		Fingerprints: f.fingerprints, IDs: f.ids, ErrorText: f.errorText, ErrorType: f.errorType,
+		BodyText: f.bodyText,
 	}
-	for _, p := range f.positions {
+	positions := f.positions
+	if f.positionsFrom != "" {
+		more, err := readPositions(f.positionsFrom, f.in)
+		if err != nil {
+			return filter, err
+		}
+		positions = append(positions, more...)
+	}
+	for _, p := range positions {
 		filter.Positions = append(filter.Positions, deadletter.Position(p))
 	}
 	if f.flagSet.Changed("key") {
@@ -107,6 +127,47 @@ func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
 	return filter, nil
 }
 
+// maxPositions bounds the positions in a file, because a task records its filter.
+const maxPositions = 1000
+
+// readPositions reads a file of positions, - for stdin. Each line is a position, or an object that has one.
+func readPositions(path string, in io.Reader) (positions []string, err error) {
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, usagef("--positions: %w", err)
+		}
+		defer file.Close()
+		in = file
+	}
+	for r := bufio.NewReader(in); ; {
+		line, err := r.ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, usagef("--positions: %w", err)
+		}
+		if text := strings.TrimSpace(line); text != "" {
+			var row struct {
+				Position string `json:"position"`
+			}
+			switch {
+			case text[0] != '{':
+				row.Position = text
+			case json.Unmarshal([]byte(text), &row) != nil || row.Position == "":
+				return nil, usagef("--positions: line %d is neither a position nor a JSON object with one: write JSON Lines, as in \"dlq show -o jsonl\" or \"jq -c\"", len(positions)+1)
+			}
+			positions = append(positions, row.Position)
+		}
+		switch {
+		case len(positions) > maxPositions:
+			return nil, usagef("--positions has more than %d positions: divide the file, for example with \"split -l %d\"", maxPositions, maxPositions)
+		case err != nil && len(positions) == 0: // otherwise the filter would match all messages
+			return nil, usagef("--positions has no position")
+		case err != nil:
+			return positions, nil
+		}
+	}
+}
+
 // refuseEmpty refuses flags with an empty value: the variable of a script may be unset, and without the condition the
 // command would select more messages.
 func (f *filterFlags) refuseEmpty() (err error) {
@@ -124,7 +185,7 @@ func (f *filterFlags) refuseEmpty() (err error) {
 }
 
 // filterNames are the flags that select messages, and have no meaning if they are empty.
-var filterNames = []string{"after", "before", "error-text", "error-type", "fingerprint", "header", "id", "level", "position", "reason"}
+var filterNames = []string{"after", "before", "body-text", "error-text", "error-type", "fingerprint", "header", "id", "level", "position", "positions", "reason"}
 
 // moment parses a time or a duration before now.
 func moment(flag, text string, now time.Time) (time.Time, error) {

@@ -54,8 +54,8 @@ Its fingerprint selects these messages in show, replay, purge and export.`,
 						Attempts: g.Attempts, Keys: g.Keys, Reason: string(g.Reason), ErrorType: g.ErrorType, Error: g.Error, Handler: g.Handler,
 						Example: string(g.Example),
 					}
-					if err := out.add(row, cmp.Or(g.Fingerprint, "(all others)"), g.Count, percent(g.Keys), g.FirstSeen, g.LastSeen,
-						state(g.Reason), string(g.Example), short(errorOf(g.ErrorType, g.Error), 100)); err != nil {
+					if err := out.add(row, cmp.Or(g.Fingerprint, "(all others)"), g.Count, keys(g.Keys), g.FirstSeen, g.LastSeen,
+						state(g.Reason), string(g.Example), longText(errorOf(g.ErrorType, g.Error))); err != nil {
 						return err
 					}
 				}
@@ -70,11 +70,17 @@ Its fingerprint selects these messages in show, replay, purge and export.`,
 		},
 	}
 	s.flags(cmd.Flags())
-	f.flags(cmd)
+	f.flags(cmd, a.In)
 	return cmd
 }
 
-func percent(share float64) string { return strconv.Itoa(int(share*100+0.5)) + "%" }
+// keys formats the share of the keys, which is 0 if no message has a key.
+func keys(share float64) string {
+	if share == 0 {
+		return "-"
+	}
+	return strconv.Itoa(int(share*100+0.5)) + "%"
+}
 
 // errorOf returns the type and the text of an error for one column.
 func errorOf(kind, text string) string {

@@ -64,6 +64,15 @@ func (p *printer) colour(terminal bool) bool {
 	return p.color == colorAlways || p.color != colorNever && terminal && p.Env("NO_COLOR") == "" && p.Env("TERM") != "dumb"
 }
 
+// width returns the width of the terminal, or 0 if the stream is none.
+func (p *printer) width(terminal bool) int {
+	if !terminal || p.Screen == nil {
+		return 0
+	}
+	width, _ := p.Screen.Size()
+	return width
+}
+
 // printOne prints a single object; draw draws its table.
 func (p *printer) printOne(v any, draw func(*details)) error {
 	if p.output == formatTable {
@@ -90,6 +99,7 @@ func (p *printer) list(columns ...string) *rows {
 	r := &rows{p: p}
 	if p.output == formatTable {
 		r.table = newGrid(p.colour(p.OutTerminal), columns)
+		r.table.t.Width = p.width(p.OutTerminal)
 	}
 	return r
 }

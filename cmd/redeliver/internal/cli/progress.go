@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jedib0t/go-pretty/v6/text"
+
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -14,6 +16,7 @@ import (
 type progress struct {
 	p     *printer // nil to show nothing
 	total int64    // messages to scan; -1 if unknown
+	do    int64    // messages that the task will settle; 0 if unknown
 	begun time.Time
 	drawn time.Time
 }
@@ -35,29 +38,44 @@ func (p *progress) task(t *deadletter.Task) {
 		return
 	}
 	p.drawn = now
-	fmt.Fprint(p.p.Err, "\r\x1b[K"+p.line(t, now.Sub(p.begun)))
+	line := p.line(t, now.Sub(p.begun))
+	if width := p.p.width(true); width > 0 { // a line that wraps could not be overwritten
+		line = text.Trim(line, width-1)
+	}
+	fmt.Fprint(p.p.Err, "\r\x1b[K"+line)
 }
 
-// line returns the text of the progress after a time.
+// line returns the text of the progress after a time. It counts what the task has settled of what it will settle or, if that is not
+// known, what it has read.
 func (p *progress) line(t *deadletter.Task, took time.Duration) string {
-	n, total := t.Counts.Scanned, max(p.total, t.Counts.Scanned) // more may arrive than was counted
+	n, total, what := t.Counts.Scanned, p.total, "messages read"
+	if p.do > 0 {
+		n, total, what = settled(&t.Counts), p.do, "messages"
+	}
+	known := total > 0
+	total = max(total, n) // more may arrive than was counted
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  ", t.Kind)
-	if p.total > 0 {
+	if known {
 		const width = 24
 		full := int(n * width / total)
-		fmt.Fprintf(&b, "[%s%s] %d%%  %s of %s messages", strings.Repeat("#", full), strings.Repeat(".", width-full), n*100/total, thousands(n), thousands(total))
+		fmt.Fprintf(&b, "[%s%s] %d%%  %s of %s %s", strings.Repeat("#", full), strings.Repeat(".", width-full), n*100/total, thousands(n), thousands(total), what)
 	} else {
-		fmt.Fprintf(&b, "%s messages", thousands(n))
+		fmt.Fprintf(&b, "%s %s", thousands(n), what)
 	}
 	if perSecond := float64(n) / took.Seconds(); took >= time.Second && n > 0 {
 		fmt.Fprintf(&b, "  %s", rate(perSecond))
-		if left := time.Duration(float64(total-n) / perSecond * float64(time.Second)); p.total > 0 && n < total {
+		if left := time.Duration(float64(total-n) / perSecond * float64(time.Second)); known && n < total {
 			fmt.Fprintf(&b, "  %s left", left.Round(time.Second))
 		}
 	}
 	fmt.Fprintf(&b, "  %s", counts(&t.Counts))
 	return b.String()
+}
+
+// settled returns how many of the matching messages have an outcome.
+func settled(c *deadletter.Counts) int64 {
+	return c.Replayed + c.Edited + c.Purged + c.Imported + c.Skipped + c.Refused
 }
 
 // end removes the line.

@@ -15,7 +15,7 @@ type running struct {
 }
 
 // runTask runs a task with progress and results. When ctx ends, the task records what it has sent and is paused.
-func (a *app) runTask(ctx context.Context, q deadletter.Queue, path string, do func(context.Context, deadletter.Report) (deadletter.Task, error)) (err error) {
+func (a *app) runTask(ctx context.Context, q deadletter.Queue, path string, expect int64, do func(context.Context, deadletter.Report) (deadletter.Task, error)) (err error) {
 	w := &running{}
 	if path != "" {
 		if w.results, err = openResults(path); err != nil {
@@ -29,6 +29,7 @@ func (a *app) runTask(ctx context.Context, q deadletter.Queue, path string, do f
 		}
 	}
 	w.bar = a.newProgress(total)
+	w.bar.do = expect
 	announced := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(announced)
@@ -47,6 +48,21 @@ func (a *app) runTask(ctx context.Context, q deadletter.Queue, path string, do f
 	}
 	if err = a.printEnded(ctx, q, &t, err); err == nil && wrong != nil {
 		err = failed(codePartly, "task %s is done, but --results is incomplete: %w", t.ID, wrong)
+	}
+	return err
+}
+
+// withResults calls do with a report that writes the results of its tasks to a file, if path is not empty.
+func (a *app) withResults(path string, do func(deadletter.Report) error) (err error) {
+	w := &running{bar: &progress{}}
+	if path != "" {
+		if w.results, err = openResults(path); err != nil {
+			return err
+		}
+	}
+	err = do(w.report())
+	if wrong := w.results.close(); err == nil && wrong != nil {
+		err = failed(codePartly, "--results is incomplete: %w", wrong)
 	}
 	return err
 }

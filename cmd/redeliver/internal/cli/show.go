@@ -101,7 +101,7 @@ The formats json, jsonl and yaml always contain all of each message, with bytes 
 		},
 	}
 	s.flags(cmd.Flags())
-	f.flags(cmd)
+	f.flags(cmd, a.In)
 	cmd.Flags().IntVar(&limit, "limit", defaultLimit, "Show at most this `number` of messages, 0 for all")
 	cmd.Flags().BoolVar(&full, "full", false, "Show all of each message: headers, body, error and times")
 	cmd.Flags().BoolVar(&raw, "raw", false, "Write the unchanged body of the one message that matches the filter")
@@ -145,8 +145,8 @@ func (p *printer) showList(ctx context.Context, q deadletter.Queue, f deadletter
 	out := p.list("POSITION", "ID", "FAILED", "REASON", "ATTEMPTS", "REPLAYS", "KEY", "ERROR")
 	err := p.browse(ctx, q, f, limit, func(m *deadletter.Message) error {
 		row := messageRowOf(q.Info(), m)
-		return out.add(row, row.Position, short(row.ID, 60), m.Failed(), state(row.Reason), row.Attempts, row.Replays,
-			short(string(m.Key), 40), short(errorOf(row.ErrorType, row.Error), 80))
+		return out.add(row, row.Position, longText(row.ID), m.Failed(), state(row.Reason), row.Attempts, row.Replays,
+			longText(keyText(m.Key)), longText(errorOf(row.ErrorType, row.Error)))
 	})
 	return errors.Join(err, out.end())
 }

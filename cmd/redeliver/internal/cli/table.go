@@ -6,21 +6,25 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/redeliver/redeliver/cmd/redeliver/internal/table"
 )
 
-// grid is a borderless table with two spaces between its columns.
-type grid struct {
-	w      table.Writer
-	colour bool
-}
+// grid is a table of values.
+type grid struct{ t *table.Table }
 
 // state is a word with its own colour: the status of a task, the reason of a dead letter, or a finding.
 type state string
 
 // warning is a text in red.
 type warning string
+
+// longText is a text whose middle may be left out, such as an error. In a terminal it is cut to what fits.
+type longText string
+
+// maxLongText bounds a longText where the width is not limited, in characters.
+const maxLongText = 160
 
 var colours = map[state]text.Color{
 	"done": text.FgGreen, "removed": text.FgGreen, "yes": text.FgGreen,
@@ -35,68 +39,51 @@ var colours = map[state]text.Color{
 // which the method colour has already done. The setting is global, so it is set once.
 var enableColours = sync.OnceFunc(text.EnableColors)
 
+// newGrid returns a grid of any width; fitted grids are lists.
 func newGrid(colour bool, columns []string) *grid {
 	enableColours()
-	w := table.NewWriter()
-	style := table.StyleDefault
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	style.Format.Header = text.FormatDefault
-	if colour {
-		style.Color.Header = text.Colors{text.Bold}
-	}
-	w.SetStyle(style)
-	w.SuppressTrailingSpaces()
-	if len(columns) > 0 {
-		header := make(table.Row, len(columns))
-		for i, c := range columns {
-			header[i] = c
-		}
-		w.AppendHeader(header)
-	}
-	return &grid{w, colour}
+	return &grid{&table.Table{Head: columns, Paint: colour}}
 }
 
 // add adds a row. It escapes control characters and aligns numbers right.
 func (g *grid) add(cells []any) {
-	row := make(table.Row, len(cells))
+	row := make([]table.Cell, len(cells))
 	for i, c := range cells {
+		one := table.Cell{}
 		switch v := c.(type) {
 		case int, int64, float64:
-			row[i] = v
+			one.Text, one.Number = fmt.Sprint(v), true
 		case time.Time:
-			row[i] = timeText(v)
+			one.Text = timeText(v)
 		case warning:
-			row[i] = visible(string(v))
-			if g.colour {
-				row[i] = text.FgRed.Sprint(row[i])
+			one.Text, one.Colour = visible(string(v)), text.FgRed
+		case longText:
+			one.Text, one.Long = visible(string(v)), true
+			if g.t.Width == 0 {
+				one.Text = table.CutMiddle(one.Text, maxLongText)
 			}
 		case state:
-			row[i] = visible(string(v))
-			if c, ok := colours[v]; ok && g.colour {
-				row[i] = c.Sprint(string(v))
-			}
+			one.Text, one.Colour = visible(string(v)), colours[v]
 		default:
-			row[i] = visible(fmt.Sprint(v))
+			one.Text = visible(fmt.Sprint(v))
 		}
+		row[i] = one
 	}
-	g.w.AppendRow(row)
+	g.t.Add(row)
 }
 
 // alignRight aligns columns to the right. Columns are counted from 1.
 func (g *grid) alignRight(columns ...int) {
-	configs := make([]table.ColumnConfig, len(columns))
-	for i, n := range columns {
-		configs[i] = table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight}
+	for _, n := range columns {
+		g.t.Right = append(g.t.Right, n-1)
 	}
-	g.w.SetColumnConfigs(configs)
 }
 
 func (g *grid) text() string {
-	if g.w.Length() == 0 {
+	if g.t.Len() == 0 {
 		return ""
 	}
-	return g.w.Render() + "\n"
+	return g.t.String()
 }
 
 // timeText formats a time. It uses UTC, because times are compared with the logs of many hosts.
@@ -133,8 +120,13 @@ func (c *details) table(heading string, g *grid) {
 	}
 }
 
-func (c *details) print(p *printer) error {
-	g := newGrid(p.colour(p.OutTerminal), nil)
+func (c *details) print(p *printer) error { return p.write(c.render(p.colour(p.OutTerminal))) }
+
+// String returns the text without colours.
+func (c *details) String() string { return c.render(false) }
+
+func (c *details) render(colour bool) string {
+	g := newGrid(colour, nil)
 	for i := 0; i < len(c.lines); i += 2 {
 		value := c.lines[i+1]
 		if t, ok := value.(time.Time); ok {
@@ -149,5 +141,5 @@ func (c *details) print(p *printer) error {
 	if len(c.lines) > 0 {
 		parts = append([]string{g.text()}, parts...)
 	}
-	return p.write(strings.Join(parts, "\n"))
+	return strings.Join(parts, "\n")
 }

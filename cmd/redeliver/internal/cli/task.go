@@ -5,14 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/user"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver/deadletter"
+	"github.com/redeliver/redeliver/internal/actor"
 )
 
 // taskRow is a task of the history. Durations are text, such as 30s.
@@ -30,11 +29,13 @@ type taskRow struct {
 	Updated    time.Time          `json:"updated"`
 	Ended      time.Time          `json:"ended,omitzero"`
 	Filter     *deadletter.Filter `json:"filter,omitempty"`
-	Rate       float64            `json:"rate,omitempty"` // messages per second; absent for no limit
+	Causes     []deadletter.Cause `json:"causes,omitempty"` // of the filter's fingerprints
+	Rate       float64            `json:"rate,omitempty"`   // messages per second; absent for no limit
 	Canary     []int              `json:"canary,omitempty"`
 	Watch      string             `json:"watch,omitempty"`
 	Window     int                `json:"window,omitempty"`
 	MaxReplays int                `json:"max_replays,omitempty"`
+	Change     bool               `json:"change,omitempty"` // only replay: --through
 	Expect     int64              `json:"expect,omitempty"` // only purge: maximum number of removed messages
 	Diff       *deadletter.Diff   `json:"diff,omitempty"`   // only edit
 	Counts     deadletter.Counts  `json:"counts"`
@@ -44,7 +45,7 @@ func taskRowOf(t *deadletter.Task, source string) taskRow {
 	row := taskRow{
 		ID: t.ID, Kind: string(t.Kind), Status: string(t.Status), DLQ: t.DLQ, Who: t.Who, Note: t.Why, Detail: t.Note,
 		Created: t.Created, Updated: t.Updated, Ended: t.Ended, Rate: t.Rate, Canary: t.Canary, Window: t.Window, ReadBy: t.ReadBy,
-		MaxReplays: t.MaxReplays, Expect: t.Expect, Diff: t.Diff, Counts: t.Counts,
+		MaxReplays: t.MaxReplays, Causes: t.Causes, Change: t.Change, Expect: t.Expect, Diff: t.Diff, Counts: t.Counts,
 	}
 	if t.Kind == deadletter.KindReplay || t.Kind == deadletter.KindEdit {
 		row.ReplayTo = cmp.Or(t.ReplayTo, source)
@@ -65,7 +66,7 @@ func counts(c *deadletter.Counts) string {
 		n    int64
 		what string
 	}{
-		{c.Replayed, "replayed"}, {c.Edited, "edited"}, {c.Purged, "purged"}, {c.Imported, "imported"},
+		{c.Replayed, "replayed"}, {c.Changed, "of them changed"}, {c.Edited, "edited"}, {c.Purged, "purged"}, {c.Imported, "imported"},
 		{c.Skipped, "replayed too often"}, {c.Refused, "refused"}, {c.Returned, "came back"},
 	} {
 		if p.n > 0 {
@@ -78,13 +79,20 @@ func counts(c *deadletter.Counts) string {
 // signature is the user who changes something, and the reason.
 type signature struct{ who, note string }
 
+// inHistory is the help of --who for a task.
+const inHistory = "Record this `name` in the task history"
+
 func (s *signature) flags(flags *pflag.FlagSet) {
-	flags.StringVar(&s.note, "note", "", "Record this `text` in the task history: why you do this (required, except with --dry-run)")
-	s.whoFlag(flags)
+	s.define(flags, "Record this `text` in the task history: why you do this (required, except with --dry-run)", inHistory)
 }
 
-func (s *signature) whoFlag(flags *pflag.FlagSet) {
-	flags.StringVar(&s.who, "who", "", "Record this `name` in the task history (default $"+envWho+", or user@host)")
+func (s *signature) define(flags *pflag.FlagSet, note, who string) {
+	flags.StringVar(&s.note, "note", "", note)
+	s.whoFlag(flags, who)
+}
+
+func (s *signature) whoFlag(flags *pflag.FlagSet, help string) {
+	flags.StringVar(&s.who, "who", "", help+" (default $"+envWho+", or user@host)")
 }
 
 // sign fills in the user, and requires a note unless it is a dry run.
@@ -92,17 +100,7 @@ func (a *app) sign(s *signature, dry bool) error {
 	if s.note == "" && !dry {
 		return missing("--note", "why you do this, for the task history")
 	}
-	s.who = cmp.Or(s.who, a.Env(envWho))
-	if s.who == "" {
-		name, host := "unknown", "unknown"
-		if u, err := user.Current(); err == nil {
-			name = u.Username
-		}
-		if h, err := os.Hostname(); err == nil {
-			host = h
-		}
-		s.who = name + "@" + host
-	}
+	s.who = cmp.Or(s.who, a.Env(envWho), actor.Of(context.Background()))
 	return nil
 }
 
@@ -115,6 +113,7 @@ func (p *printer) printEnded(ctx context.Context, q deadletter.Queue, t *deadlet
 		c.line("dlq", row.DLQ)
 		c.line("replay to", row.ReplayTo)
 		c.line("status", state(row.Status))
+		c.line("filter", filterText(t))
 		c.line("detail", row.Detail)
 		c.line("done", counts(&row.Counts))
 		if d := row.Diff; d != nil {
@@ -163,6 +162,7 @@ func drawDiff(c *details, d *deadletter.Diff) {
 		g.add([]any{h.Name, valuesOf(h.Before), valuesOf(h.After)})
 	}
 	c.table("headers", g)
+	compareBodies(d.Before, d.After).draw(c)
 }
 
 func valuesOf(values [][]byte) string {

@@ -20,11 +20,11 @@ func tasksCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				out := a.list("TASK", "KIND", "STATUS", "DONE", "WHO", "NOTE", "DETAIL")
+				out := a.list("TASK", "KIND", "STATUS", "DONE", "WHO", "NOTE", "DETAIL", "FILTER")
 				for i := range tasks {
 					t := &tasks[i]
-					if err := out.add(taskRowOf(t, q.Info().ReplayTo), t.ID, string(t.Kind), state(t.Status), counts(&t.Counts), t.Who,
-						short(t.Why, 60), short(t.Note, 100)); err != nil {
+					if err := out.add(taskRowOf(t, q.Info().ReplayTo), t.ID, string(t.Kind), state(t.Status), counts(&t.Counts), longText(t.Who),
+						longText(t.Why), longText(t.Note), longText(filterText(t))); err != nil {
 						return err
 					}
 				}
@@ -51,6 +51,7 @@ func taskArgs(_ *cobra.Command, args []string) error {
 func resumeCommand(a *app) *cobra.Command {
 	var s subjectFlags
 	var sign signature
+	var program throughFlags
 	var results string
 	var yes bool
 	cmd := &cobra.Command{
@@ -58,12 +59,16 @@ func resumeCommand(a *app) *cobra.Command {
 		Long: `Continue a replay or purge that was paused, stopped or killed, or that failed.
 
 It takes only messages that were in the DLQ when the task was created. A replay with --canary
-begins with its first step again.`,
+begins with its first step again. A replay with --through needs --through again.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := a.sign(&sign, true); err != nil {
 				return err
 			}
 			if err := a.checkConfirmable(cmd, yes); err != nil {
+				return err
+			}
+			change, err := program.change()
+			if err != nil {
 				return err
 			}
 			id := args[len(args)-1]
@@ -77,15 +82,16 @@ begins with its first step again.`,
 						return err
 					}
 				}
-				return a.runTask(ctx, q, results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
-					return deadletter.Resume(ctx, q, id, deadletter.ResumeOptions{Who: sign.who, Report: report})
+				return a.runTask(ctx, q, results, 0, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
+					return deadletter.Resume(ctx, q, id, deadletter.ResumeOptions{Who: sign.who, Report: report, Change: change})
 				})
 			})
 		},
 	}
 	s.flags(cmd.Flags())
 	grouped(cmd.Flags(), groupChange, func(flags *pflag.FlagSet) {
-		sign.whoFlag(flags)
+		sign.whoFlag(flags, inHistory)
+		program.flags(flags)
 		yesFlag(flags, &yes)
 		resultsFlag(flags, &results)
 		s.runner(flags)
@@ -134,6 +140,6 @@ func requestCommand(a *app, verb, short string, do func(ctx context.Context, q d
 		},
 	}
 	s.flags(cmd.Flags())
-	grouped(cmd.Flags(), groupChange, sign.whoFlag)
+	grouped(cmd.Flags(), groupChange, func(flags *pflag.FlagSet) { sign.whoFlag(flags, inHistory) })
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/cmd/redeliver/internal/table"
 	"github.com/redeliver/redeliver/deadletter"
 )
 
@@ -143,13 +144,25 @@ func topTable(all []topRow, now time.Time, colour, levels bool, width int) (bloc
 	columns := []string{"DLQ", "MESSAGES", "/MIN", "OLDEST", "WAITING", "/MIN", "DUE"}
 	g := newGrid(colour, columns)
 	g.alignRight(2, 3, 5, 6)
-	var rows [][]any // of the DLQs and their levels
+	var rows [][]any               // of the DLQs and their levels
+	sizes := make([]int, len(all)) // lines of each DLQ
 	for i := range all {
 		rows = append(rows, all[i].cells(now))
+		sizes[i] = 1
+		empty := 0
 		for _, l := range all[i].Levels {
-			if levels {
+			switch {
+			case !levels:
+			case l.Messages != nil && *l.Messages == 0:
+				empty++
+			default:
 				rows = append(rows, []any{"  " + cmp.Or(l.Level, l.Place), "", "", "", number(l.Messages), "", due(l.Due, now)})
+				sizes[i]++
 			}
+		}
+		if empty > 0 {
+			rows = append(rows, []any{fmt.Sprintf("  %d empty levels", empty), "", "", "", "", "", ""})
+			sizes[i]++
 		}
 	}
 	room := width
@@ -162,7 +175,7 @@ func topTable(all []topRow, now time.Time, colour, levels bool, width int) (bloc
 	}
 	for _, row := range rows {
 		if width > 0 {
-			row[0] = shortName(visible(fmt.Sprint(row[0])), max(room, 16))
+			row[0] = table.CutMiddle(visible(fmt.Sprint(row[0])), max(room, 16))
 		}
 		g.add(row)
 	}
@@ -172,10 +185,7 @@ func topTable(all []topRow, now time.Time, colour, levels bool, width int) (bloc
 	}
 	blocks, lines = [][]string{lines[:1]}, lines[1:]
 	for i := range all {
-		n := 1
-		if levels {
-			n += len(all[i].Levels)
-		}
+		n := sizes[i]
 		block := slices.Clone(lines[:n])
 		lines = lines[n:]
 		if r := all[i].Running; r != nil {
@@ -190,16 +200,6 @@ func topTable(all []topRow, now time.Time, colour, levels bool, width int) (bloc
 		blocks = append(blocks, block)
 	}
 	return blocks
-}
-
-// shortName omits the middle of a name. It keeps more of the end, because topics of one company often begin alike.
-func shortName(name string, maxRunes int) string {
-	runes := []rune(name)
-	if len(runes) <= maxRunes {
-		return name
-	}
-	head := maxRunes / 3
-	return string(runes[:head]) + "…" + string(runes[len(runes)-(maxRunes-head-1):])
 }
 
 // watch samples all DLQs of a broker, and keeps them open between samples.

@@ -53,7 +53,7 @@ all that "dlq import" needs. The messages stay in the DLQ. --output does not cha
 		},
 	}
 	s.flags(cmd.Flags())
-	f.flags(cmd)
+	f.flags(cmd, a.In)
 	cmd.Flags().StringVar(&path, "file", "", "Write to this `file`, which must not exist (default stdout)")
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -106,6 +107,7 @@ func (p *printer) listLevels(ctx context.Context, b *broker, w *waiting, of subj
 	if err != nil {
 		return err
 	}
+	levels, empty := foldEmpty(p.output, levels)
 	out, now := p.list("LEVEL", "MESSAGES", "OLDEST", "FIRST DUE", "LATE", "PLACE"), time.Now()
 	for _, l := range levels {
 		row := levelRow{
@@ -124,10 +126,28 @@ func (p *printer) listLevels(ctx context.Context, b *broker, w *waiting, of subj
 		}
 	}
 	err = out.end()
+	if len(empty) > 0 {
+		p.sayf("%d without messages: %s", len(empty), strings.Join(empty, ", "))
+	}
 	for _, n := range w.notes {
 		p.sayf("note: %s", n)
 	}
 	return errors.Join(err, p.noteCancels(ctx, w))
+}
+
+// foldEmpty takes the levels without messages out of a table, and returns their names. Other formats have all levels.
+func foldEmpty(format string, levels []deadletter.WaitingLevel) (full []deadletter.WaitingLevel, empty []string) {
+	if format != formatTable {
+		return levels, nil
+	}
+	for _, l := range levels {
+		if n := countOrNil(l.Depth); n != nil && *n == 0 && l.Exact {
+			empty = append(empty, cmp.Or(levelText(l.Level), l.Place))
+		} else {
+			full = append(full, l)
+		}
+	}
+	return full, empty
 }
 
 func (p *printer) listWaiting(ctx context.Context, w mq.Waiting, of subject, f deadletter.WaitingFilter, limit int) error {
@@ -144,8 +164,8 @@ func (p *printer) listWaiting(ctx context.Context, w mq.Waiting, of subject, f d
 			return false
 		}
 		row := waitingRowOf(of, at, m)
-		wrong = out.add(row, levelCell(at.Level), short(row.ID, 60), row.Due, row.Attempts, short(keyText(m.Key), 40), row.Fingerprint,
-			short(errorOf(row.ErrorType, row.Error), 80))
+		wrong = out.add(row, levelCell(at.Level), longText(row.ID), row.Due, row.Attempts, longText(keyText(m.Key)), row.Fingerprint,
+			longText(errorOf(row.ErrorType, row.Error)))
 		return wrong == nil
 	})
 	switch {

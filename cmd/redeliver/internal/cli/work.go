@@ -22,7 +22,10 @@ type work struct {
 	forecast func(ctx context.Context, q deadletter.Queue, f deadletter.Filter) (*forecastRow, error)
 	// ask returns the question, and the answer that starts the work.
 	ask func(*forecastRow) (question, answer string)
-	run func(ctx context.Context, q deadletter.Queue, f deadletter.Filter, s signature, report deadletter.Report) (deadletter.Task, error)
+	// alone reports whether the work is done without a person, by runAlone. It may be nil.
+	alone    func() bool
+	runAlone func(ctx context.Context, q deadletter.Queue, f deadletter.Filter, s signature, report deadletter.Report) error
+	run      func(ctx context.Context, q deadletter.Queue, f deadletter.Filter, s signature, report deadletter.Report) (deadletter.Task, error)
 }
 
 func workCommand(a *app, w *work) *cobra.Command {
@@ -38,16 +41,24 @@ func workCommand(a *app, w *work) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.sign(&sign, dry); err != nil {
+			alone := w.alone != nil && w.alone()
+			if filter.positionsFrom == "-" && !dry && !yes && !alone {
+				return usagef("--positions - reads stdin, so nobody can confirm: give --yes, or a file")
+			}
+			if err := a.sign(&sign, dry || alone); err != nil {
 				return err
 			}
 			if err := w.check(f); err != nil {
 				return err
 			}
-			if err := a.checkConfirmable(cmd, dry || yes); err != nil {
+			if err := a.checkConfirmable(cmd, dry || yes || alone); err != nil {
 				return err
 			}
 			return a.onDLQ(cmd, &subject, args, func(ctx context.Context, q deadletter.Queue) error {
+				if alone && !dry {
+					return a.withResults(results, func(report deadletter.Report) error { return w.runAlone(ctx, q, f, sign, report) })
+				}
+				var expect int64
 				if dry || !yes {
 					a.warnReadEffect(q)
 					row, err := w.forecast(ctx, q, f)
@@ -64,19 +75,20 @@ func workCommand(a *app, w *work) *cobra.Command {
 						a.sayf("nothing to do: no message in %s matches the filter", row.DLQ)
 						return nil
 					}
+					expect = row.Matched
 					question, answer := w.ask(row)
 					if err := a.confirm(ctx, answer, question); err != nil {
 						return err
 					}
 				}
-				return a.runTask(ctx, q, results, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
+				return a.runTask(ctx, q, results, expect, func(ctx context.Context, report deadletter.Report) (deadletter.Task, error) {
 					return w.run(ctx, q, f, sign, report)
 				})
 			})
 		},
 	}
 	subject.flags(cmd.Flags())
-	filter.flags(cmd)
+	filter.flags(cmd, a.In)
 	if w.flags != nil {
 		w.flags(cmd.Flags())
 	}

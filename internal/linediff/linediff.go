@@ -1,8 +1,11 @@
-package console
+// Package linediff compares two texts by lines, for a person to read.
+package linediff
 
 import (
 	"slices"
 	"strings"
+
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 const (
@@ -11,17 +14,19 @@ const (
 	// maxShown is the maximum number of lines that are shown. around is the number of equal lines that are shown before
 	// and after a change.
 	maxShown = 400
-	around   = 3
+	// maxLine is the maximum number of bytes of a line that are shown.
+	maxLine = 16 << 10
+	around  = 3
 )
 
-// diffLine is a line of a diff.
-type diffLine struct {
+// Line is a line of a diff.
+type Line struct {
 	Sign string // "+", "-", "" for an equal line, "…" for omitted lines
 	Text string
 }
 
-// diffLines compares two texts by lines.
-func diffLines(before, after string) []diffLine {
+// Compare compares two texts by lines.
+func Compare(before, after string) []Line {
 	a, b := strings.Split(before, "\n"), strings.Split(after, "\n")
 	start := 0
 	for start < len(a) && start < len(b) && a[start] == b[start] {
@@ -31,37 +36,39 @@ func diffLines(before, after string) []diffLine {
 	for end < len(a)-start && end < len(b)-start && a[len(a)-1-end] == b[len(b)-1-end] {
 		end++
 	}
-	var out []diffLine
+	var out []Line
 	if start > around {
-		out = append(out, diffLine{Sign: "…"})
+		out = append(out, Line{Sign: "…"})
 	}
 	for _, s := range a[max(0, start-around):start] {
-		out = append(out, diffLine{Text: s})
+		out = append(out, Line{Text: s})
 	}
-	out = append(out, diffMiddle(a[start:len(a)-end], b[start:len(b)-end])...)
+	out = append(out, compareMiddle(a[start:len(a)-end], b[start:len(b)-end])...)
 	for _, s := range a[len(a)-end : len(a)-end+min(end, around)] {
-		out = append(out, diffLine{Text: s})
+		out = append(out, Line{Text: s})
 	}
 	if end > around {
-		out = append(out, diffLine{Sign: "…"})
+		out = append(out, Line{Sign: "…"})
 	}
 	for i := range out {
-		out[i].Text = truncate(out[i].Text, maxText/4)
+		if len(out[i].Text) > maxLine {
+			out[i].Text = limits.Cut(out[i].Text, maxLine) + "…"
+		}
 	}
 	if len(out) > maxShown {
-		out = append(out[:maxShown], diffLine{Sign: "…"})
+		out = append(out[:maxShown], Line{Sign: "…"})
 	}
 	return out
 }
 
-// diffMiddle compares texts that differ at both ends, using their longest common subsequence.
-func diffMiddle(a, b []string) (out []diffLine) {
+// compareMiddle compares texts that differ at both ends, using their longest common subsequence.
+func compareMiddle(a, b []string) (out []Line) {
 	if len(a) > maxDiff || len(b) > maxDiff {
 		for _, s := range a {
-			out = append(out, diffLine{"-", s})
+			out = append(out, Line{"-", s})
 		}
 		for _, s := range b {
-			out = append(out, diffLine{"+", s})
+			out = append(out, Line{"+", s})
 		}
 		return out
 	}
@@ -82,13 +89,13 @@ func diffMiddle(a, b []string) (out []diffLine) {
 	for i < len(a) || j < len(b) {
 		switch {
 		case i < len(a) && j < len(b) && a[i] == b[j]:
-			out = append(out, diffLine{"", a[i]})
+			out = append(out, Line{"", a[i]})
 			i, j = i+1, j+1
 		case j == len(b) || i < len(a) && long[i+1][j] >= long[i][j+1]:
-			out = append(out, diffLine{"-", a[i]})
+			out = append(out, Line{"-", a[i]})
 			i++
 		default:
-			out = append(out, diffLine{"+", b[j]})
+			out = append(out, Line{"+", b[j]})
 			j++
 		}
 	}

@@ -1,0 +1,4 @@
+package through
+
+// ReadInto is for the fuzz test.
+var ReadInto = readInto
