@@ -32,7 +32,7 @@ func euro(_ context.Context, m *deadletter.Message) error {
 	return nil
 }
 
-// Each message is sent as the change makes it. What the change must not do leaves the message where it is, and says why.
+// Each message is sent as the change makes it. After a change that is not allowed the message stays, with a reason.
 func TestAChangeIsSentAndTheOriginalStaysUntilThen(t *testing.T) {
 	t.Parallel()
 	big := bytes.Repeat([]byte("x"), deadletter.MaxGrowth)
@@ -131,7 +131,7 @@ func TestAReplayWithAChangeIsResumedWithIt(t *testing.T) {
 	})
 }
 
-// A slow change ends the window: the broker does not hold messages for ever, and a pause is not far away.
+// A slow change ends the window: the broker does not hold messages forever, and a pause is not far away.
 func TestASlowChangeMakesSmallWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newOrders(60)

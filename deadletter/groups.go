@@ -78,19 +78,19 @@ type grouping struct {
 	groups map[string]*Group
 	keys   distinct
 
-	cause cause // of the previous message
+	cause fingerprinted // of the previous message
 	name  string
 }
 
-// cause is the input of a fingerprint.
-type cause struct {
+// fingerprinted is the input of a fingerprint.
+type fingerprinted struct {
 	errorType, error, handler, origin string
 	reason                            redeliver.Reason
 }
 
 // fingerprint returns the fingerprint of a message. Most messages have the cause of the previous one.
 func (g *grouping) fingerprint(m *Message) string {
-	c := cause{m.State.ErrorType, m.State.Error, m.Handler, m.State.Origin, m.State.Reason}
+	c := fingerprinted{m.State.ErrorType, m.State.Error, m.Handler, m.State.Origin, m.State.Reason}
 	if g.name == "" || c != g.cause {
 		g.cause, g.name = c, Fingerprint(m)
 	}

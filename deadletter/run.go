@@ -23,7 +23,7 @@ const (
 	maxGather = 10_000
 	// maxGatherBytes bounds the size of the messages of a window.
 	maxGatherBytes = 32 << 20
-	// maxGatherTime bounds the time in which a Change is called for a window: the broker does not hold messages for ever.
+	// maxGatherTime bounds the time in which a Change is called for a window: the broker does not hold messages forever.
 	maxGatherTime = 10 * time.Second
 )
 

@@ -130,7 +130,7 @@ var allowed = map[string][]string{
 
 // lowest are packages that every part may import: all but internal/check are below the root package, and import only the standard
 // library.
-var lowest = []string{module + "/internal/check", module + "/internal/limits", module + "/internal/bytetext", module + "/internal/errortext", module + "/internal/contextkey", module + "/internal/wirename", module + "/internal/wait"}
+var lowest = []string{module + "/internal/check", module + "/internal/actor", module + "/internal/linediff", module + "/internal/limits", module + "/internal/bytetext", module + "/internal/errortext", module + "/internal/contextkey", module + "/internal/wirename", module + "/internal/wait"}
 
 func TestImportsPointDownwards(t *testing.T) {
 	seen := make(map[string]bool)

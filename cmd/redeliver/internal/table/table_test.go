@@ -25,7 +25,7 @@ func causes(width int, errors ...string) *table.Table {
 	return t
 }
 
-// Whatever the width, no line is wider than the terminal, the end of the error is there, and ids, times and numbers are whole.
+// At every width no line is wider than the terminal, the end of the error is there, and ids, times and numbers are whole.
 func TestATableFitsTheTerminal(t *testing.T) {
 	t.Parallel()
 	for width := 46; width <= 260; width++ {

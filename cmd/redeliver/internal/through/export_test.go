@@ -1,4 +1,4 @@
 package through
 
-// ReadInto is for the fuzz test.
-var ReadInto = readInto
+// ReadOutput is for the fuzz test.
+var ReadOutput = readInto

@@ -92,8 +92,8 @@ func Run(ctx context.Context, q deadletter.Queue, o Options) (Outcome, error) {
 	return outcome, nil
 }
 
-// cancelLeft ends the tasks of earlier runs: their processes were killed, or their canaries stopped them. What they left is
-// in the DLQ, and this run selects it again.
+// cancelLeft ends the tasks of earlier runs: their processes were killed, or their canaries stopped them. The messages
+// that they left are in the DLQ, and this run selects them again.
 func cancelLeft(ctx context.Context, q deadletter.Queue, who string) error {
 	all, err := deadletter.History(ctx, q)
 	if err != nil {

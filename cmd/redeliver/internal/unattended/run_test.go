@@ -101,7 +101,7 @@ func TestACauseThatIsNotFixedIsGivenUp(t *testing.T) {
 	})
 }
 
-// The end of the window pauses nothing for ever: the next run takes the rest.
+// The end of the window pauses nothing forever: the next run takes the rest.
 func TestARunKeepsToItsTime(t *testing.T) {
 	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
 		s := newShop(t, b, 100, 0)

@@ -1,7 +1,6 @@
 // Package unattended replays a DLQ without a person, for a job that runs every hour or so.
 //
-// It keeps no state of its own. What stops it from replaying a hopeless message for ever is in the DLQ already: the count of replays
-// that each message has. Each cause is a task of its own with a canary, so that a cause that is not fixed does not keep the others
+// It keeps no state of its own. Each message in the DLQ counts its replays, so no run replays a hopeless message forever. Each cause is a task of its own with a canary, so that a cause that is not fixed does not keep the others
 // waiting.
 package unattended
 
