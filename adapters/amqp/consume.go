@@ -30,7 +30,7 @@ type Handler func(ctx context.Context, d amqp091.Delivery) error
 // (redeliver.Permanent, redeliver.RetryAfter, ...) the policy decides. A panic and a timeout are
 // failures. Many goroutines call the handler at once, for MaxInFlight first deliveries and
 // MaxRetriesInFlight retries of each queue. At every attempt it gets the delivery as it first came
-// from its queue; redeliver.FromContext returns the number of the attempt. The handler must not
+// from its queue, but x-death and the like at the first one only; redeliver.FromContext returns the number of the attempt. The handler must not
 // change the delivery's body and headers, but may keep them. Its context has the values of ctx, but
 // does not end with ctx. It ends with the policy's Timeout, or when this process loses the message.
 //

@@ -45,7 +45,8 @@
 //
 // Watermill's metadata are the headers, as in watermill-amqp. Properties, headers of
 // every type, exchange and routing key are in [DeliveryFromContext]. Every attempt and
-// the DLQ have them unchanged. Handlers do not see redeliver's headers; they call
+// the DLQ have them unchanged; but x-death and the like, which RabbitMQ itself wrote when
+// it dead-lettered a message before, are there at the first attempt only. Handlers do not see redeliver's headers; they call
 // redeliver.FromContext. An expiration is a deadline: a retry after it is dead-lettered,
 // expired.
 //

@@ -66,3 +66,23 @@ func TestAgeAndBoundsOfADLQ(t *testing.T) {
 		})
 	}
 }
+
+// Messages that a consumer of another program holds are in the DLQ. A check that did not count them would be green on a full DLQ.
+func TestMessagesThatAConsumerHoldsAreCounted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		queues []amqptest.Fields
+		want   int64
+	}{
+		"held":        {[]amqptest.Fields{{"name": "orders.dlq", "messages": 300, "messages_ready": 0, "messages_unacknowledged": 300}}, 300},
+		"all ready":   {[]amqptest.Fields{{"name": "orders.dlq", "messages": 300, "messages_ready": 300, "messages_unacknowledged": 0}}, 0},
+		"not counted": {[]amqptest.Fields{{"name": "orders.dlq"}}, 0},
+		"not listed":  {nil, 0},
+	} {
+		q := &Queue{info: deadletter.Info{DLQ: "orders.dlq"}}
+		q.Management = management.New((&amqptest.API{Queues: test.queues}).Start(t), "amqp://localhost/", amqp091.Config{})
+		if held, err := q.unacked(t.Context()); err != nil || held != test.want {
+			t.Errorf("%s: %d are held, want %d: %v", name, held, test.want, err)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -130,10 +131,26 @@ func (q *Queue) readLimit(ctx context.Context) (int, error) {
 // Info implements [driver.DLQ].
 func (q *Queue) Info() deadletter.Info { return q.info }
 
-// Count implements [driver.DLQ]. It does not count unacked messages.
+// Count implements [driver.DLQ]. Consumers hold unacked messages, which only the management API counts.
 func (q *Queue) Count(ctx context.Context) (n int64, exact bool, err error) {
 	c, err := q.readLink.Stat(ctx, q.info.DLQ)
-	return int64(c.Ready), false, err
+	if n = int64(c.Ready); err == nil && c.Consumers > 0 {
+		held, err := q.unacked(ctx)
+		return n + held, false, err
+	}
+	return n, false, err
+}
+
+// unacked returns how many messages the consumers of the DLQ hold, as far as the management API knows.
+func (q *Queue) unacked(ctx context.Context) (int64, error) {
+	if q.Management == nil {
+		return 0, nil
+	}
+	found, err := q.Management.Queues(ctx, "^"+regexp.QuoteMeta(q.info.DLQ)+"$")
+	if held := found[q.info.DLQ].Unacked; err == nil && held != nil {
+		return *held, nil
+	}
+	return 0, err
 }
 
 // holderPrefix is the prefix of the state's keys for the holders of locks.

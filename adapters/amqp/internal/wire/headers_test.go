@@ -451,3 +451,22 @@ func TestEarlierExpiryCounts(t *testing.T) {
 		}
 	}
 }
+
+// The headers of RabbitMQ about an earlier dead-lettering are at the first attempt only, as the docs say: an x-death that names the target of
+// a dead-lettering counts as a cycle, so no copy may have one.
+func TestACopyHasNothingThatTheBrokerWrote(t *testing.T) {
+	st := redeliver.State{ID: "a", Group: "orders", Origin: "orders", Attempts: 1}
+	theirs := amqp091.Table{"x-death": []any{amqp091.Table{"queue": "orders"}}, "x-first-death-queue": "orders", "x-last-death-reason": "expired", "x-delivery-count": int64(2)}
+	r := Record{Delivery: amqp091.Delivery{Headers: maps.Clone(theirs)}}
+	r.Headers["mine"] = "1"
+	for name, p := range map[string]amqp091.Publishing{"a retry": r.Publishing(&st), "a dead letter": r.DeadCopy(&st, 0), "a replay": PlainCopy(&r.Delivery)} {
+		for header := range theirs {
+			if _, there := p.Headers[header]; there {
+				t.Errorf("%s has %s", name, header)
+			}
+		}
+		if p.Headers["mine"] != "1" {
+			t.Errorf("%s lost a header of the producer", name)
+		}
+	}
+}
