@@ -280,3 +280,29 @@ func TestTheQueueOfNotesIsDeleted(t *testing.T) {
 		}
 	})
 }
+
+// A process closes while the answer with its notes is on its way. It waits for that answer: otherwise nobody could give the notes
+// back, and the next process would not find them.
+func TestTheNextProcessFindsTheNotesOfOneThatCloses(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.Create("orders.fifo")
+		cfg := Config{Policy: steps(3, 5*time.Second)}
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			if call.Connection == "one" && call.Action == "ReceiveMessage" && call.Queue == "orders-place" {
+				return &sqsfake.Fault{AnswerDelay: 3 * time.Second}
+			}
+			return nil
+		})
+		one, _ := b.startOn("one", cfg)
+		b.put("orders.fifo", "m", "v", "g", nil)
+		b.advance(500 * time.Millisecond)
+		b.close(one)
+		two, _ := b.startOn("two", cfg)
+		b.advance(time.Minute)
+		b.close(two)
+		b.wantLetters(4, "m")
+		if runs := b.ran("m"); len(runs) != 4 {
+			b.Errorf("ran %v", runs)
+		}
+	})
+}

@@ -164,8 +164,8 @@ func (s *source) registerMessages(msgs []types.Message, at time.Time, hidden tim
 		}
 	}
 	s.findNotes(fresh)
-	for i, d := range fresh {
-		s.readDelivery(d, &msgs[i], at)
+	for i := range msgs[:len(fresh)] {
+		s.readDelivery(fresh[i], &msgs[i], at)
 	}
 	return fresh
 }
