@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,16 +35,12 @@ import (
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/mq"
 	"github.com/redeliver/redeliver/observe"
 )
 
-// Defaults of [Config].
-const (
-	defaultMaxInFlight  = 100
-	defaultMaxBytes     = 64 << 20
-	defaultDrainTimeout = 10 * time.Second
-)
+const defaultMaxBytes = 64 << 20
 
 // Config configures a [Consumer]. Origin, Group, Codec and Store are required.
 type Config[R any] struct {
@@ -73,42 +68,51 @@ type Config[R any] struct {
 	// While there is a mark, nothing begins, and messages that wait for their handler are returned to the source. Default: the
 	// group cannot be paused.
 	PauseMark func(ctx context.Context) (*redeliver.PauseMark, error)
-	// Tracer puts spans around handlers; observe/otel has one. Default: none.
+	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer observe.Tracer
 	// Policy decides about failures. OrderThroughRetries and OrderBlocking are refused. The source sets driver.Message.Key for OrderFirstAttempts only.
 	// Default: the zero Policy, three retries after 1, 2 and 4 s plus jitter.
 	Policy redeliver.Policy
 	// MaxInFlight bounds the first deliveries that run at once. Default 100.
 	MaxInFlight int
-	// MaxRetriesInFlight bounds the retries that run at once beside them. Default MaxInFlight.
+	// MaxRetriesInFlight bounds how many retries run at once in addition. Retries have slots of their
+	// own, so that neither starves the other. Default MaxInFlight.
 	MaxRetriesInFlight int
-	// MinInFlight lets both bounds shrink together while messages fail, down to this number. At most MaxInFlight. Default 0:
-	// nothing shrinks.
+	// MinInFlight lets the number of messages in flight shrink while messages fail. After every second
+	// in which at least half of the messages failed, a limit for first deliveries and retries together
+	// is halved, down to MinInFlight. It grows back when messages succeed. Failures that are the
+	// message's own fault (permanent, rejected, undecodable) do not count, but postponed messages do.
+	// At most MaxInFlight. Default 0: nothing shrinks.
 	MinInFlight int
 	// MaxBytes bounds the total size (driver.Message.Size) of a Run's messages in memory: above it the source should
 	// read no more. Default 64 MiB.
 	MaxBytes int
-	// NackDelay is how long a message waits after a nack without an error. Default: the policy's delay for an error.
+	// NackDelay is how long a message waits after a nack without an error, for example because the
+	// publisher of a Router failed. The nack counts as an attempt. Default: the policy's delay for an
+	// error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers have to finish when a Run ends. After that their contexts are cancelled, and their
-	// messages are returned to the source. Default 10 s.
+	// DrainTimeout bounds how long handlers have to finish when the subscriber closes. After that
+	// their contexts are cancelled, and their messages come back. The same holds when a Run ends.
+	// Default 10 s.
 	DrainTimeout time.Duration
-	// SendTimeout bounds one try of the Store to write a message. Default 30 s.
+	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
 	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
 }
 
 func (c Config[R]) withDefaults() Config[R] {
-	c.MaxInFlight = cmp.Or(c.MaxInFlight, defaultMaxInFlight)
-	c.MaxRetriesInFlight = cmp.Or(c.MaxRetriesInFlight, c.MaxInFlight)
+	c.common().SetDefaults()
 	c.MaxBytes = cmp.Or(c.MaxBytes, defaultMaxBytes)
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
-	c.SendTimeout = cmp.Or(c.SendTimeout, engine.DefaultSendTimeout)
-	if c.Sink == nil {
-		c.Sink = redeliver.NewSlogSink(slog.Default())
-	}
 	return c
+}
+
+// common returns the fields that other adapters have, too.
+func (c *Config[R]) common() *rules.Common {
+	return &rules.Common{
+		Policy: &c.Policy, MaxInFlight: &c.MaxInFlight, MaxRetriesInFlight: &c.MaxRetriesInFlight, MinInFlight: &c.MinInFlight,
+		NackDelay: &c.NackDelay, DrainTimeout: &c.DrainTimeout, SendTimeout: &c.SendTimeout, Sink: &c.Sink,
+	}
 }
 
 // validate returns all problems at once. c must have its defaults.
@@ -117,33 +121,19 @@ func (c *Config[R]) validate() error {
 	if c.Origin == "" {
 		ps.Add("Origin", `""`, "it is required")
 	}
-	if c.Group == "" {
-		ps.Add("Group", `""`, "it is required: a retry comes back to the group that failed it")
-	}
-	if c.Codec == nil {
-		ps.Add("Codec", "nil", "it is required")
-	}
-	if c.Store == nil {
-		ps.Add("Store", "nil", "it is required")
-	}
+	rules.RequireGroup(&ps, "Group", c.Group)
+	rules.Require(&ps, "Codec", c.Codec != nil)
+	rules.Require(&ps, "Store", c.Store != nil)
 	if c.BatchHandler != nil {
 		if c.Handler != nil {
 			ps.Add("BatchHandler", "set", "must not be set together with Handler")
 		}
-		ps.Include(c.Batch.Validate())
-		engine.CheckBatchSize(&ps, c.Batch.WithDefaults(), c.MaxInFlight)
+		rules.Batch(&ps, c.Batch, c.MaxInFlight)
 	} else if b := c.Batch; b.Size != 0 || b.Bytes != 0 || b.Timeout != 0 || b.Concurrency != 0 || b.Dedup != nil {
 		ps.Add("Batch", "set", "must not be set without a BatchHandler")
 	}
-	ps.CheckPolicy("Policy", c.Policy)
-	ps.CheckOrder("Policy", c.Policy, redeliver.OrderFirstAttempts, redeliver.OrderNone)
-	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, 0)
-	ps.CheckCount("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, 0)
-	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
+	c.common().Check(&ps, rules.Limits{Orders: []redeliver.Order{redeliver.OrderFirstAttempts, redeliver.OrderNone}})
 	ps.CheckCount("MaxBytes", c.MaxBytes, 1, 0)
-	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
-	ps.CheckDuration("SendTimeout", c.SendTimeout, time.Nanosecond, redeliver.MaxWait)
 	return ps.Err()
 }
 

@@ -181,7 +181,7 @@ func TestABadConfigurationIsRefusedWithAllItsProblems(t *testing.T) {
 	for _, p := range refused.Problems {
 		fields = append(fields, p.Field)
 	}
-	want := []string{"Origin", "Group", "Codec", "Store", "Batch", "Policy.Order", "MaxInFlight", "MaxRetriesInFlight", "MinInFlight", "MaxBytes", "NackDelay", "DrainTimeout", "SendTimeout"}
+	want := []string{"Origin", "Group", "Codec", "Store", "Batch", "Policy.Order", "MaxInFlight", "MaxRetriesInFlight", "MinInFlight", "NackDelay", "DrainTimeout", "SendTimeout", "MaxBytes"}
 	if !slices.Equal(fields, want) {
 		t.Errorf("problems of %q, want %q", fields, want)
 	}

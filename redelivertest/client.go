@@ -1,12 +1,9 @@
 package redelivertest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -14,15 +11,9 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/check"
-	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/mq"
 	"github.com/redeliver/redeliver/observe"
-)
-
-// Defaults of [Config].
-const (
-	defaultMaxInFlight  = 100
-	defaultDrainTimeout = 10 * time.Second
 )
 
 // Config configures how a service takes part in a group. Its fields have the same meaning as in the
@@ -30,27 +21,31 @@ const (
 type Config struct {
 	// Group is the consumer group. Required.
 	Group string
-	// Policy applies to every topic that Topics does not name. Default: the zero Policy, three
-	// retries after 1, 2 and 4 s plus jitter.
+	// Policy applies to every topic that Topics does not name. Default: the zero Policy, three retries
+	// after 1, 2 and 4 s plus jitter.
 	Policy redeliver.Policy
 	// Topics are the policies of single topics. Default: none.
 	Topics map[string]redeliver.Policy
-	// MaxInFlight bounds how many first deliveries of one Subscribe run at once, and also how many retries. Default
-	// 100.
+	// MaxInFlight bounds how many first deliveries of one Subscribe run at once. As many retries may
+	// run in addition. Default 100.
 	MaxInFlight int
-	// MinInFlight lets the number of messages in flight shrink while messages fail, down to this
-	// number of first deliveries and retries together. Default 0: nothing shrinks.
+	// MinInFlight lets the number of messages in flight shrink while messages fail. After every second
+	// in which at least half of the messages failed, a limit for first deliveries and retries together
+	// is halved, down to MinInFlight. It grows back when messages succeed. Failures that are the
+	// message's own fault (permanent, rejected, undecodable) do not count, but postponed messages do.
+	// At most MaxInFlight. Default 0: nothing shrinks.
 	MinInFlight int
-	// NackDelay is the delay of a message that was nacked without an error. Default: the policy's
-	// delay for an error.
+	// NackDelay is how long a message waits after a nack without an error, for example because the
+	// publisher of a Router failed. The nack counts as an attempt. Default: the policy's delay for an
+	// error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers have to finish when the subscriber
-	// closes. Default 10 s, at most 366 days.
+	// DrainTimeout bounds how long handlers have to finish when the subscriber closes. After that
+	// their contexts are cancelled, and their messages come back. Default 10 s.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
-	// DLQ configures the DLQ: with DLQ.Discard, a message that would go there is reported as
-	// redeliver.Discarded. Default: it goes there. DLQ.Retention must be 0.
+	// DLQ configures the DLQ. With DLQ.Discard, a message that would go there is reported as
+	// redeliver.Discarded. DLQ.Retention must be 0. Default: it keeps its messages.
 	DLQ deadletter.Config
 	// Decode gets each message before its handler, and may change it. An error, or a panic, sends
 	// the message as it was to the DLQ, undecodable. It must be safe for concurrent use. Default:
@@ -63,35 +58,27 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.MaxInFlight = cmp.Or(c.MaxInFlight, defaultMaxInFlight)
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
-	c.SendTimeout = cmp.Or(c.SendTimeout, engine.DefaultSendTimeout)
+	c.common().SetDefaults()
 	return c
 }
 
-func (c Config) policy(topic string) redeliver.Policy {
-	if p, ok := c.Topics[topic]; ok {
-		return p.WithDefaults()
+// common returns the fields that the adapters have, too.
+func (c *Config) common() *rules.Common {
+	return &rules.Common{
+		Policy: &c.Policy, Topics: c.Topics, MaxInFlight: &c.MaxInFlight, MinInFlight: &c.MinInFlight,
+		NackDelay: &c.NackDelay, DrainTimeout: &c.DrainTimeout, SendTimeout: &c.SendTimeout,
 	}
-	return c.Policy.WithDefaults()
+}
+
+func (c Config) policy(topic string) redeliver.Policy {
+	p, _ := c.common().PolicyOf(topic)
+	return p
 }
 
 func (c Config) validate() error {
 	var ps check.Problems
-	if c.Group == "" {
-		ps.Add("Group", `""`, "it is required")
-	}
-	ps.CheckPolicy("Policy", c.Policy)
-	ps.CheckOrder("Policy", c.Policy, redeliver.OrderFirstAttempts, redeliver.OrderNone, redeliver.OrderBlocking, redeliver.OrderThroughRetries)
-	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
-		ps.CheckPolicy(fmt.Sprintf("Topics[%q]", topic), c.Topics[topic])
-		ps.CheckOrder(fmt.Sprintf("Topics[%q]", topic), c.Topics[topic], redeliver.OrderFirstAttempts, redeliver.OrderNone, redeliver.OrderBlocking, redeliver.OrderThroughRetries)
-	}
-	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, 0)
-	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
-	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
-	ps.CheckDuration("SendTimeout", c.SendTimeout, 0, 0)
+	rules.RequireGroup(&ps, "Group", c.Group)
+	c.common().Check(&ps, rules.Limits{})
 	if c.DLQ.Retention != 0 {
 		ps.Add("DLQ.Retention", c.DLQ.Retention, "must be 0: the broker in memory keeps everything")
 	}

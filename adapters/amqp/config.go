@@ -3,11 +3,8 @@ package amqp
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
-	"maps"
 	"math"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,15 +17,13 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/check"
-	"github.com/redeliver/redeliver/internal/statekeys"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/observe"
 )
 
 // Defaults of [Config].
 const (
-	DefaultMaxInFlight     = 100
-	defaultDrainTimeout    = 10 * time.Second
-	defaultSendTimeout     = 30 * time.Second
+	DefaultMaxInFlight     = rules.DefaultMaxInFlight
 	defaultDialTimeout     = 10 * time.Second
 	defaultConsumerTimeout = 30 * time.Minute // RabbitMQ's default
 	// defaultJitterPrefetch is RetryPrefetch if the policy's backoff has jitter: this many messages
@@ -51,8 +46,8 @@ type Config struct {
 	// URLs are the brokers, "amqp://user:password@host:5672/vhost" or amqps,
 	// tried in turn. Required.
 	URLs []string
-	// Policy applies to every queue that Queues does not name. Default: the zero Policy, three
-	// retries after 1, 2 and 4 s plus jitter.
+	// Policy applies to every queue that Queues does not name. Default: the zero Policy, three retries
+	// after 1, 2 and 4 s plus jitter.
 	Policy redeliver.Policy
 	// Queues are the policies of single queues. Default: none.
 	Queues map[string]redeliver.Policy
@@ -65,18 +60,16 @@ type Config struct {
 	Key func(amqp091.Delivery) string
 	// Topology maps a topic to a queue. Default: Queue, the queue of the topic's name.
 	Topology Topology
-	// MaxInFlight bounds how many first deliveries of one Subscribe run at
-	// once. Default 100.
+	// MaxInFlight bounds how many first deliveries of one Subscribe run at once. Default 100.
 	MaxInFlight int
-	// MaxRetriesInFlight bounds how many retries run at once beside them.
-	// Default MaxInFlight.
+	// MaxRetriesInFlight bounds how many retries run at once in addition. Retries have slots of their
+	// own, so that neither starves the other. Default MaxInFlight.
 	MaxRetriesInFlight int
-	// MinInFlight lets the number of messages in flight shrink while messages fail. After every
-	// second in which half of the messages failed, MaxInFlight and MaxRetriesInFlight are halved,
-	// down to MinInFlight for first deliveries and retries together. They grow back when messages
-	// succeed. Failures that are the message's own fault (permanent, rejected, undecodable) do not
-	// count, but postponed messages do. A message that waits in its place is in flight. At most
-	// MaxInFlight. Default 0: nothing shrinks.
+	// MinInFlight lets the number of messages in flight shrink while messages fail. After every second
+	// in which at least half of the messages failed, a limit for first deliveries and retries together
+	// is halved, down to MinInFlight. It grows back when messages succeed. Failures that are the
+	// message's own fault (permanent, rejected, undecodable) do not count, but postponed messages do.
+	// At most MaxInFlight. A message that waits in its place is in flight. Default 0: nothing shrinks.
 	MinInFlight int
 	// Prefetch is how many unacked first deliveries the broker sends to one Subscribe. The default,
 	// and the minimum, is MaxInFlight. The maximum is twice MaxInFlight, because RabbitMQ also
@@ -102,11 +95,12 @@ type Config struct {
 	// earlier ones, and asks for fewer. The others wait in the queue; if the backoff has jitter,
 	// they may be late. Default 32 MiB.
 	RetryBytes int
-	// NackDelay is how long a message that was nacked without an error waits. The nack counts as an
-	// attempt. Default: the policy's delay for an error.
+	// NackDelay is how long a message waits after a nack without an error, for example because the
+	// publisher of a Router failed. The nack counts as an attempt. Default: the policy's delay for an
+	// error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers have to finish when the subscriber closes. After that their
-	// contexts are cancelled, and their messages stay unacked. Default 10 s, at most 366 days.
+	// DrainTimeout bounds how long handlers have to finish when the subscriber closes. After that
+	// their contexts are cancelled, and their messages come back. Default 10 s.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
@@ -116,8 +110,8 @@ type Config struct {
 	// of a consumer that keeps a message longer. A message that has waited here for half of it, and
 	// has not run, goes back. Default 30 min, RabbitMQ's default.
 	ConsumerTimeout time.Duration
-	// NoProvisioning refuses to start when one of redeliver's queues is missing, instead of
-	// creating it. Plan lists them. Default: they are created.
+	// NoProvisioning refuses to start when one of redeliver's queues is missing, instead of creating
+	// it. Plan lists them. Default: they are created.
 	NoProvisioning bool
 	// ManagementURL is the broker's management API, "http://user:password@host:15672". With it Plan
 	// and Subscribe also check what AMQP does not show: policies, limits, stuck messages. Subscribe
@@ -131,16 +125,15 @@ type Config struct {
 	// Marshaler turns deliveries into Watermill messages and back. Default:
 	// DefaultMarshaler.
 	Marshaler Marshaler
-	// StateKeys sign the state that redeliver keeps in the headers of its messages (HMAC-SHA256
-	// over the state and the digest of the body). The first key signs; a state signed with any of
-	// them is believed. Use them for virtual hosts where others may write to the default exchange,
-	// which reaches every queue. Give every process of the queue the same keys, the command and the
-	// console included.
+	// StateKeys sign the state that redeliver keeps with its messages (HMAC-SHA256 over the state and
+	// the digest of the body). The first key signs; a state signed with any of them is believed. Give
+	// every process of the queue the same keys, the command and the console included.
 	//
 	// To change a key, first add the new one as the second key everywhere, then make it the first.
-	// Remove the old one when no waiting message and no dead letter is signed with it. With keys,
-	// an unsigned state is ignored: its message is a new one, even if it was waiting when the first
-	// key came. At least 16 random bytes each. Default: none.
+	// Remove the old one when no waiting message and no dead letter is signed with it. With keys, an
+	// unsigned state is ignored: its message is a new one, even if it was waiting when the first key
+	// came. At least 16 random bytes each. Use them for virtual hosts where others may write to the
+	// default exchange, which reaches every queue. Default: none.
 	StateKeys [][]byte
 	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
@@ -154,18 +147,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
-	c.MaxRetriesInFlight = cmp.Or(c.MaxRetriesInFlight, c.MaxInFlight)
+	c.common().SetDefaults()
 	c.RetryBytes = cmp.Or(c.RetryBytes, defaultRetryBytes)
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
-	c.SendTimeout = cmp.Or(c.SendTimeout, defaultSendTimeout)
 	c.DialTimeout = cmp.Or(c.DialTimeout, defaultDialTimeout)
 	c.ConsumerTimeout = cmp.Or(c.ConsumerTimeout, defaultConsumerTimeout)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
-	}
-	if c.Sink == nil {
-		c.Sink = redeliver.NewSlogSink(slog.Default())
 	}
 	return c
 }
@@ -185,30 +172,27 @@ func (c Config) management() *management.API {
 
 func (c Config) names() layout.Names { return layout.Names(c.Names) }
 
-// policy returns the policy of a queue with its defaults.
-func (c Config) policy(queue string) redeliver.Policy {
-	if p, ok := c.Queues[queue]; ok {
-		return c.withMaxTimeout(p)
+// common returns the fields that other adapters have, too.
+func (c *Config) common() *rules.Common {
+	return &rules.Common{
+		Policy: &c.Policy, Topics: c.Queues, OfQueues: true, DLQ: &c.DLQ, NamesDLQ: c.Names.DLQ != nil, StateKeys: c.StateKeys,
+		MaxInFlight: &c.MaxInFlight, MaxRetriesInFlight: &c.MaxRetriesInFlight, MinInFlight: &c.MinInFlight,
+		NackDelay: &c.NackDelay, DrainTimeout: &c.DrainTimeout, SendTimeout: &c.SendTimeout, Sink: &c.Sink,
 	}
-	return c.withMaxTimeout(c.Policy)
 }
 
-// policyField returns the name of the field with the policy of a queue.
-func (c Config) policyField(queue string) string {
-	if _, ok := c.Queues[queue]; ok {
-		return fmt.Sprintf("Queues[%q]", queue)
-	}
-	return "Policy"
-}
-
-// withMaxTimeout returns a policy with its defaults. The default of MaxTimeout does not exceed what the broker
+// policy returns the policy of a queue with its defaults, and its field. The default of MaxTimeout does not exceed what the broker
 // allows.
-func (c Config) withMaxTimeout(p redeliver.Policy) redeliver.Policy {
-	given := p.MaxTimeout
-	if p = p.WithDefaults(); given == 0 {
+func (c Config) policy(queue string) (p redeliver.Policy, field string) {
+	given := c.Policy
+	if own, ok := c.Queues[queue]; ok {
+		given = own
+	}
+	p, field = c.common().PolicyOf(queue)
+	if given.MaxTimeout == 0 {
 		p.MaxTimeout = max(p.Timeout, min(p.MaxTimeout, c.ConsumerTimeout/time.Duration(1+max(0, p.Immediate))))
 	}
-	return p
+	return p, field
 }
 
 // maxUnrunPerSlot is how many unacked messages an unordered queue may have for each slot. The broker's delivery
@@ -247,20 +231,8 @@ func (c Config) retryPrefetch(p redeliver.Policy) int {
 func (c Config) validate() error {
 	var ps check.Problems
 	checkURLs(&ps, c.URLs)
-	ps.CheckPolicy("Policy", c.Policy)
-	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
-		field := fmt.Sprintf("Queues[%q]", queue)
-		layout.CheckQueue(&ps, field, queue)
-		ps.CheckPolicy(field, c.Queues[queue])
-	}
-	ps.Include(c.DLQ.Validate(time.Minute, 0))
-	if c.DLQ.Discard && c.Names.DLQ != nil {
-		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")
-	}
+	c.common().Check(&ps, rules.Limits{MaxInFlight: maxPrefetch, CheckName: layout.CheckQueue, MinRetention: time.Minute})
 	c.Topology.check(&ps)
-	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, maxPrefetch)
-	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
-	ps.CheckCount("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxPrefetch)
 	if c.Prefetch != 0 {
 		minPrefetch := min(max(1, c.MaxInFlight), maxPrefetch)
 		maxAllowed := maxPrefetch
@@ -273,9 +245,6 @@ func (c Config) validate() error {
 		ps.CheckCount("RetryPrefetch", c.RetryPrefetch, min(max(1, c.MaxRetriesInFlight), maxPrefetch), maxPrefetch)
 	}
 	ps.CheckCount("RetryBytes", c.RetryBytes, 1, math.MaxInt32)
-	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
-	ps.CheckDuration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
 	ps.CheckDuration("DialTimeout", c.DialTimeout, time.Nanosecond, 0)
 	ps.CheckDuration("ConsumerTimeout", c.ConsumerTimeout, time.Second, 0)
 	if c.ManagementURL != "" {
@@ -283,25 +252,22 @@ func (c Config) validate() error {
 			ps.Add("ManagementURL", redeliver.RedactAddress(c.ManagementURL), "must be http://user:password@host:15672, or https")
 		}
 	}
-	statekeys.Keys(c.StateKeys).Check(&ps)
 	checkClient(&ps, c.AMQP)
 	return ps.Err()
 }
 
 // anyOrdered reports whether any policy is ordered.
 func (c Config) anyOrdered() bool {
-	for _, p := range c.Queues {
+	for _, p := range c.common().Policies() {
 		if layout.Ordered(p) {
 			return true
 		}
 	}
-	return layout.Ordered(c.Policy)
+	return false
 }
 
 func checkURLs(ps *check.Problems, urls []string) {
-	if len(urls) == 0 {
-		ps.Add("URLs", "empty", "it is required: amqp://user:password@host:5672/vhost of at least one broker")
-	}
+	rules.RequireBrokers(ps, "URLs", urls, "amqp://user:password@host:5672/vhost")
 	for i, u := range urls {
 		if uri, err := amqp091.ParseURI(u); err != nil || uri.Host == "" || !strings.Contains(u, "://") {
 			ps.Add(fmt.Sprintf("URLs[%d]", i), redeliver.RedactAddress(u), "must be an amqp:// or amqps:// URL")

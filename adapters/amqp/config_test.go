@@ -194,8 +194,10 @@ func (unlisted) Delay(int, float64) (time.Duration, bool) { return time.Second, 
 
 func TestQueueHasItsOwnPolicy(t *testing.T) {
 	cfg := Config{Policy: redeliver.Policy{MaxRetries: 1}, Queues: map[string]redeliver.Policy{"orders": {MaxRetries: 9}}}
-	if a, b := cfg.policy("orders").MaxRetries, cfg.policy("other").MaxRetries; a != 9 || b != 1 {
-		t.Errorf("%d and %d retries, want 9 and 1", a, b)
+	own, field := cfg.policy("orders")
+	other, otherField := cfg.policy("other")
+	if own.MaxRetries != 9 || other.MaxRetries != 1 || field != `Queues["orders"]` || otherField != "Policy" {
+		t.Errorf("%d retries of %s and %d of %s, want 9 and 1", own.MaxRetries, field, other.MaxRetries, otherField)
 	}
 }
 

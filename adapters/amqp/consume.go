@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/mq"
 )
 
@@ -85,22 +85,9 @@ func (c Config) consume(ctx context.Context, ps check.Problems, queues []string,
 }
 
 // checkConsume returns the problems of a call of Consume or ConsumeBatch that Open does not check.
-func (c Config) checkConsume(queues []string, handlerMissing bool) (ps check.Problems) {
-	if c.Marshaler != nil {
-		ps.Add("Marshaler", fmt.Sprintf("%T", c.Marshaler), "must be nil: the handler gets the client's own delivery")
-	}
-	if len(queues) == 0 {
-		ps.Add("queues", "empty", "it is required: at least one queue")
-	}
-	for i, queue := range queues {
-		if slices.Contains(queues[:i], queue) {
-			ps.Add(fmt.Sprintf("queues[%d]", i), fmt.Sprintf("%q", queue), "must not be listed twice")
-		}
-	}
-	if handlerMissing {
-		ps.Add("handler", "nil", "it is required")
-	}
-	return ps
+func (c Config) checkConsume(queues []string, handlerMissing bool) check.Problems {
+	call := rules.Call{Kind: "queue", Names: queues, HandlerMissing: handlerMissing, Marshaler: c.Marshaler} // a delivery may be nacked
+	return call.Check()
 }
 
 // handle returns a function that calls a handler of amqp091 deliveries.

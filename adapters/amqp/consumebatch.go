@@ -1,7 +1,6 @@
 package amqp
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/mq"
 )
 
@@ -37,9 +37,7 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // waiting for more. A message that may have killed its process is a batch of its own.
 func ConsumeBatch(ctx context.Context, config Config, queues []string, batch redeliver.BatchConfig, handler BatchHandler) error {
 	ps := config.checkConsume(queues, handler == nil)
-	ps.Include(batch.Validate())
-	batch = batch.WithDefaults()
-	engine.CheckBatchSize(&ps, batch, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
+	batch = rules.Batch(&ps, batch, config.MaxInFlight)
 	engine.CheckBatchWait(&ps, batch, config.holders(queues)...)
 	return config.consume(ctx, ps, queues, engine.Options[*delivery]{
 		BatchConfig: batch,

@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/check"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/internal/wirename"
 	"github.com/redeliver/redeliver/mq"
 )
@@ -34,9 +35,7 @@ func (c *client) DeadLetters(ctx context.Context, cfg mq.DeadLetterConfig) (dead
 	foreign := cfg.DLQ != "" && cfg.DLQ != info.DLQ
 	if foreign {
 		layout.CheckQueue(&ps, "DLQ", cfg.DLQ)
-		if cfg.DLQ == queue || cfg.DLQ == info.ReplayTo {
-			ps.Add("DLQ", cfg.DLQ, "must not be the queue itself, nor the retry queue")
-		}
+		rules.CheckOwnName(&ps, "queue", "DLQ", cfg.DLQ, queue, info.ReplayTo)
 		info.OwnDLQ, info.DLQ = info.DLQ, cfg.DLQ
 	}
 	layout.CheckQueue(&ps, "the DLQ's state", dlq.LockQueue(info.DLQ, driver.ClaimLock))

@@ -27,7 +27,7 @@ func KeyHeader(name string) func(amqp091.Delivery) string {
 
 // checkOrder refuses an order that the configuration cannot keep.
 func checkOrder(ps *check.Problems, cfg *Config, queue string, p redeliver.Policy) {
-	prefix := cfg.policyField(queue)
+	_, prefix := cfg.policy(queue)
 	ps.CheckOrder(prefix, p, redeliver.OrderFirstAttempts, redeliver.OrderNone, redeliver.OrderBlocking, redeliver.OrderThroughRetries)
 	if !layout.Ordered(p) {
 		return
@@ -83,7 +83,8 @@ func (c Config) holders(topics []string) (all []*engine.Subscription) {
 	c = c.withDefaults()
 	for _, topic := range topics {
 		queue := c.Topology.queue(topic)
-		s := &engine.Subscription{Origin: queue, Policy: c.policy(queue)}
+		p, _ := c.policy(queue)
+		s := &engine.Subscription{Origin: queue, Policy: p}
 		c.boundHeld(s)
 		all = append(all, s)
 	}
@@ -93,7 +94,7 @@ func (c Config) holders(topics []string) (all []*engine.Subscription) {
 // checkTimeout refuses handlers that may run longer than the broker leaves a message unacked. They would lose their
 // channel and begin again, uncounted, forever.
 func checkTimeout(ps *check.Problems, cfg *Config, queue string, p redeliver.Policy) {
-	field := cfg.policyField(queue)
+	_, field := cfg.policy(queue)
 	if n := cfg.prefetch(p) + maxUnrunPerSlot*cfg.MaxRetriesInFlight; p.Rate.PerSecond > 0 && float64(n)/p.Rate.PerSecond > cfg.ConsumerTimeout.Seconds() {
 		ps.Add(field+".Rate.PerSecond", p.Rate.PerSecond, fmt.Sprintf(
 			"must let the %d messages that the broker sends ahead begin within ConsumerTimeout, which is %s: the broker takes back messages that wait longer. Raise the rate, or lower Prefetch, MaxInFlight and MaxRetriesInFlight", n, cfg.ConsumerTimeout))

@@ -124,7 +124,7 @@ func newLayout(cfg *Config, topic string) (*layout.Layout, error) {
 	var ps check.Problems
 	layout.CheckQueue(&ps, fmt.Sprintf("queue of topic %q", topic), queue)
 	cfg.names().Check(&ps, queue)
-	policy := cfg.policy(queue)
+	policy, _ := cfg.policy(queue)
 	checkTimeout(&ps, cfg, queue, policy)
 	checkOrder(&ps, cfg, queue, policy)
 	if err := ps.Err(); err != nil {

@@ -3,9 +3,6 @@ package kafka
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -14,15 +11,15 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/observe"
 )
 
 // Defaults of [Config].
 const (
-	DefaultMaxInFlight   = 100
+	DefaultMaxInFlight   = rules.DefaultMaxInFlight
 	defaultMaxPartitions = 200
 	defaultMaxWaiting    = 100_000
-	defaultDrainTimeout  = 10 * time.Second
 	defaultDialTimeout   = 10 * time.Second
 )
 
@@ -33,39 +30,39 @@ type Config struct {
 	Brokers []string
 	// Group is the consumer group. Required.
 	Group string
-	// Policy applies to every topic that Topics does not name. Default: the zero Policy, three
-	// retries after 1, 2 and 4 s plus jitter.
+	// Policy applies to every topic that Topics does not name. Default: the zero Policy, three retries
+	// after 1, 2 and 4 s plus jitter.
 	Policy redeliver.Policy
 	// Topics are the policies of single topics. Default: none.
 	Topics map[string]redeliver.Policy
 	// MaxInFlight bounds how many first deliveries of one Subscribe run at once. Default 100.
 	MaxInFlight int
-	// MaxRetriesInFlight bounds how many retries run at once beside them. Retries have slots of
-	// their own, so that neither starves the other. Default MaxInFlight.
+	// MaxRetriesInFlight bounds how many retries run at once in addition. Retries have slots of their
+	// own, so that neither starves the other. Default MaxInFlight.
 	MaxRetriesInFlight int
-	// MinInFlight lets the number of messages in flight shrink while messages fail. After every
-	// second in which at least half of the messages failed, the number is halved, down to
-	// MinInFlight for first deliveries and retries together. It grows back when messages succeed.
-	// Failures that are the message's own fault (permanent, rejected, undecodable) do not count,
-	// but postponed messages do. At most MaxInFlight. Default 0: nothing shrinks.
+	// MinInFlight lets the number of messages in flight shrink while messages fail. After every second
+	// in which at least half of the messages failed, a limit for first deliveries and retries together
+	// is halved, down to MinInFlight. It grows back when messages succeed. Failures that are the
+	// message's own fault (permanent, rejected, undecodable) do not count, but postponed messages do.
+	// At most MaxInFlight. Default 0: nothing shrinks.
 	MinInFlight int
-	// NackDelay is the wait of a message that was nacked without an error, for example because the
-	// publisher of a Router failed. The nack counts as an attempt. Default: the policy's delay for
-	// an error.
+	// NackDelay is how long a message waits after a nack without an error, for example because the
+	// publisher of a Router failed. The nack counts as an attempt. Default: the policy's delay for an
+	// error.
 	NackDelay time.Duration
 	// DrainTimeout bounds how long handlers have to finish when the subscriber closes. After that
-	// their contexts are cancelled, and their messages stay unacked. It must be shorter than the
+	// their contexts are cancelled, and their messages come back. It must be shorter than the
 	// rebalance timeout, Sarama.Consumer.Group.Rebalance.Timeout. When partitions move, handlers have
 	// the rebalance timeout less 10 s, at least half of it: 50 s with sarama's default. The other
 	// members wait for the longest one meanwhile. Default 10 s.
 	DrainTimeout time.Duration
-	// SendTimeout bounds a Publish, and how long the client may take to accept a message for
-	// writing. redeliver waits for the answer to an accepted message, because the client cannot
-	// take it back and it must not be written twice. If there is no answer within SendTimeout,
-	// redeliver reports that (PublishFailed) and pauses the intake. Default 30 s.
+	// SendTimeout bounds one try to write a message. It bounds a Publish, and how long the client may
+	// take to accept a message. redeliver waits for the answer to an accepted message, because the
+	// client cannot take it back and it must not be written twice. If there is no answer within
+	// SendTimeout, redeliver reports that (PublishFailed) and pauses the intake. Default 30 s.
 	SendTimeout time.Duration
-	// NoProvisioning refuses to start when one of redeliver's topics is missing, instead of
-	// creating it. Plan lists them. Default: they are created.
+	// NoProvisioning refuses to start when one of redeliver's topics is missing, instead of creating
+	// it. Plan lists them. Default: they are created.
 	NoProvisioning bool
 	// RetryPartitions is the number of partitions of each of redeliver's topics. Default: as many
 	// as the origin, at most 8.
@@ -98,7 +95,7 @@ type Config struct {
 	Names Names
 	// Marshaler turns records into Watermill messages and back. Default: DefaultMarshaler.
 	Marshaler Marshaler
-	// Sink receives the events. Default: NewSlogSink(nil).
+	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
 	// Tracer puts spans around handlers, see observe/otel. Default: none.
 	Tracer observe.Tracer
@@ -119,17 +116,11 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
-	c.MaxRetriesInFlight = cmp.Or(c.MaxRetriesInFlight, c.MaxInFlight)
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
-	c.SendTimeout = cmp.Or(c.SendTimeout, 30*time.Second)
+	c.common().SetDefaults()
 	c.MaxPartitions = cmp.Or(c.MaxPartitions, defaultMaxPartitions)
 	c.MaxWaiting = cmp.Or(c.MaxWaiting, defaultMaxWaiting)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
-	}
-	if c.Sink == nil {
-		c.Sink = redeliver.NewSlogSink(slog.Default())
 	}
 	if c.Sarama == nil {
 		c.Sarama = sarama.NewConfig()
@@ -138,20 +129,25 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// common returns the fields that other adapters have, too.
+func (c *Config) common() *rules.Common {
+	return &rules.Common{
+		Policy: &c.Policy, Topics: c.Topics, DLQ: &c.DLQ, NamesDLQ: c.Names.DLQ != nil,
+		MaxInFlight: &c.MaxInFlight, MaxRetriesInFlight: &c.MaxRetriesInFlight, MinInFlight: &c.MinInFlight,
+		NackDelay: &c.NackDelay, DrainTimeout: &c.DrainTimeout, SendTimeout: &c.SendTimeout, Sink: &c.Sink,
+	}
+}
+
 // policy returns the policy of a topic, with its defaults.
 func (c Config) policy(topic string) redeliver.Policy {
-	if p, ok := c.Topics[topic]; ok {
-		return p.WithDefaults()
-	}
-	return c.Policy.WithDefaults()
+	p, _ := c.common().PolicyOf(topic)
+	return p
 }
 
 // validate returns all problems at once. c has its defaults.
 func (c Config) validate() error {
 	var ps check.Problems
-	if len(c.Brokers) == 0 {
-		ps.Add("Brokers", "empty", "it is required: host:port of at least one broker")
-	}
+	rules.RequireBrokers(&ps, "Brokers", c.Brokers, "host:port")
 	for i, b := range c.Brokers {
 		checkBroker(&ps, fmt.Sprintf("Brokers[%d]", i), b)
 	}
@@ -167,24 +163,7 @@ var orders = []redeliver.Order{redeliver.OrderFirstAttempts, redeliver.OrderNone
 // check adds problems that do not depend on the cluster or the client's configuration.
 func (c Config) check(ps *check.Problems, allowed []redeliver.Order) {
 	kafkaname.CheckGroup(ps, "Group", c.Group)
-	ps.CheckPolicy("Policy", c.Policy)
-	ps.CheckOrder("Policy", c.Policy, allowed...)
-	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
-		field := fmt.Sprintf("Topics[%q]", topic)
-		kafkaname.CheckTopic(ps, field, topic)
-		ps.CheckPolicy(field, c.Topics[topic])
-		ps.CheckOrder(field, c.Topics[topic], allowed...)
-	}
-	ps.Include(c.DLQ.Validate(time.Minute, 0))
-	if c.DLQ.Discard && c.Names.DLQ != nil {
-		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")
-	}
-	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, 0)
-	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
-	ps.CheckCount("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, 0)
-	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, 0)
-	ps.CheckDuration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
+	c.common().Check(ps, rules.Limits{Orders: allowed, CheckName: kafkaname.CheckTopic, MinRetention: time.Minute})
 	ps.CheckCount("RetryPartitions", c.RetryPartitions, 0, 0)
 	ps.CheckCount("MaxPartitions", c.MaxPartitions, 1, 0)
 	ps.CheckCount("MaxWaiting", c.MaxWaiting, 1, 0)

@@ -14,6 +14,7 @@ import (
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/mq"
 )
 
@@ -101,20 +102,11 @@ func (c Config) withClient(client sarama.Client, topics []string, handlerMissing
 	if c.Sarama != nil {
 		ps.Add("Sarama", "set", "must be nil: the client's configuration is used")
 	}
-	if c.Marshaler != nil {
-		ps.Add("Marshaler", fmt.Sprintf("%T", c.Marshaler), "must be nil: the handler gets Kafka's own record")
-	}
-	if c.NackDelay != 0 {
-		ps.Add("NackDelay", c.NackDelay, "must be 0: a handler of records has no nack; it returns redeliver.RetryAfter")
-	}
+	ps = append(ps, (&rules.Call{Kind: "topic", Names: topics, CheckName: kafkaname.CheckTopic, HandlerMissing: handlerMissing, Marshaler: c.Marshaler, NackDelay: c.NackDelay}).Check()...)
 	c.Brokers, c.Sarama, c.NackDelay = nil, nil, 0
-	kafkaname.CheckTopics(&ps, topics)
-	if handlerMissing {
-		ps.Add("handler", "nil", "it is required")
-	}
 	switch {
 	case client == nil:
-		ps.Add("client", "nil", "it is required: it says where the brokers are")
+		rules.Require(&ps, "client", false)
 	case client.Closed():
 		ps.Add("client", "closed", "must be open")
 	default:

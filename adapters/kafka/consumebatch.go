@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/IBM/sarama"
@@ -9,6 +8,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/mq"
 )
 
@@ -42,9 +42,7 @@ func ConsumeBatch(ctx context.Context, client sarama.Client, config Config, topi
 
 // batchOptions returns the options of the engine for batches. It adds what is wrong with them to ps.
 func (c Config) batchOptions(ps *check.Problems, batch redeliver.BatchConfig, handler BatchHandler) engine.Options[*sarama.ConsumerMessage] {
-	ps.Include(batch.Validate())
-	batch = batch.WithDefaults()
-	engine.CheckBatchSize(ps, batch, cmp.Or(c.MaxInFlight, DefaultMaxInFlight))
+	batch = rules.Batch(ps, batch, c.MaxInFlight)
 	return engine.Options[*sarama.ConsumerMessage]{
 		BatchConfig: batch,
 		Batch: func(b *engine.Batch, all []*engine.BatchMember[*sarama.ConsumerMessage]) error {

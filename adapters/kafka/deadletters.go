@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/internal/wirename"
 	"github.com/redeliver/redeliver/mq"
 )
@@ -39,9 +40,7 @@ func (c *client) DeadLetters(ctx context.Context, cfg mq.DeadLetterConfig) (dead
 	foreign := cfg.DLQ != "" && cfg.DLQ != info.DLQ
 	if foreign {
 		kafkaname.CheckTopic(&ps, "DLQ", cfg.DLQ)
-		if cfg.DLQ == cfg.Topic || cfg.DLQ == info.ReplayTo {
-			ps.Add("DLQ", cfg.DLQ, "must not be the origin, nor the retry topic")
-		}
+		rules.CheckOwnName(&ps, "topic", "DLQ", cfg.DLQ, cfg.Topic, info.ReplayTo)
 		info.OwnDLQ, info.DLQ = info.DLQ, cfg.DLQ
 	}
 	foreignBack := cfg.ReplayTo != "" && cfg.ReplayTo != info.ReplayTo

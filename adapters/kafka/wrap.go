@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/settle"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/mq"
 )
 
@@ -88,9 +88,7 @@ func WrapBatch(ctx context.Context, client sarama.Client, group sarama.ConsumerG
 
 // openWrapped is Wrap with a handler in opt. ps has the problems of the call that were found.
 func openWrapped(ctx context.Context, config Config, ps check.Problems, group sarama.ConsumerGroup, topics []string, opt engine.Options[*sarama.ConsumerMessage]) (*Wrapped, error) {
-	if group == nil {
-		ps.Add("group", "nil", "it is required: the handler pauses its partitions")
-	}
+	rules.Require(&ps, "group", group != nil)
 	if config.InstanceID != "" {
 		ps.Add("InstanceID", fmt.Sprintf("%q", config.InstanceID), "must be empty: the group's own configuration says it")
 	}
@@ -153,12 +151,9 @@ func openWrapped(ctx context.Context, config Config, ps check.Problems, group sa
 // refuseBlocking refuses OrderBlocking in a group that the service has made.
 func (c Config) refuseBlocking(ps *check.Problems) {
 	const rule = "is refused here: sarama commits at times of its own, and could undo the commit that has the attempts of a failed message. Consume keeps them"
-	if c.Policy.Order == redeliver.OrderBlocking {
-		ps.Add("Policy.Order", c.Policy.Order, rule)
-	}
-	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
-		if order := c.Topics[topic].Order; order == redeliver.OrderBlocking {
-			ps.Add(fmt.Sprintf("Topics[%q].Order", topic), order, rule)
+	for field, p := range c.common().Policies() {
+		if p.Order == redeliver.OrderBlocking {
+			ps.Add(field+".Order", p.Order, rule)
 		}
 	}
 }

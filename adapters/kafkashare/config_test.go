@@ -36,7 +36,7 @@ func TestAConfigurationIsRefusedWithAllItsProblems(t *testing.T) {
 	}{
 		"nothing":      {kafkashare.Config{}, []string{"Brokers", "Group"}},
 		"a long id":    {kafkashare.Config{Brokers: []string{"b:1"}, Group: strings.Repeat("g", 250)}, []string{"Group + -retry"}},
-		"no numbers":   {kafkashare.Config{Brokers: []string{"b:1"}, Group: "g", Clients: -1, MaxInFlight: -1, DrainTimeout: -1}, []string{"Clients", "MaxInFlight", "MaxRetriesInFlight", "DrainTimeout"}},
+		"no numbers":   {kafkashare.Config{Brokers: []string{"b:1"}, Group: "g", Clients: -1, MaxInFlight: -1, DrainTimeout: -1}, []string{"MaxInFlight", "MaxRetriesInFlight", "DrainTimeout", "Clients"}},
 		"a long drain": {kafkashare.Config{Brokers: []string{"b:1"}, Group: "g", DrainTimeout: 41 * time.Second}, []string{"DrainTimeout"}},
 		"orders": {kafkashare.Config{
 			Brokers: []string{"b:1"}, Group: "g", Policy: redeliver.Policy{Order: redeliver.OrderThroughRetries},

@@ -11,6 +11,7 @@ import (
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/mq"
 )
 
@@ -68,16 +69,7 @@ func (c Config) runReaders(ctx context.Context, ps check.Problems, topics []stri
 }
 
 // checkCall returns the problems of a call of Consume or ConsumeBatch, except those of the configuration itself.
-func (c *Config) checkCall(topics []string, handlerMissing bool) (ps check.Problems) {
-	if c.Marshaler != nil {
-		ps.Add("Marshaler", fmt.Sprintf("%T", c.Marshaler), "must be nil: the handler gets Kafka's own record")
-	}
-	if c.NackDelay != 0 {
-		ps.Add("NackDelay", c.NackDelay, "must be 0: a handler of records has no nack; it returns redeliver.RetryAfter")
-	}
-	kafkaname.CheckTopics(&ps, topics)
-	if handlerMissing {
-		ps.Add("handler", "nil", "it is required")
-	}
-	return ps
+func (c *Config) checkCall(topics []string, handlerMissing bool) check.Problems {
+	call := rules.Call{Kind: "topic", Names: topics, CheckName: kafkaname.CheckTopic, HandlerMissing: handlerMissing, Marshaler: c.Marshaler, NackDelay: c.NackDelay}
+	return call.Check()
 }

@@ -1,13 +1,13 @@
 package kafkashare
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/mq"
 )
 
@@ -23,9 +23,7 @@ type BatchHandler func(ctx context.Context, b *Batch) error
 // record is in the record's own context. A batch.Size above MaxInFlight is refused.
 func ConsumeBatch(ctx context.Context, config Config, topics []string, batch redeliver.BatchConfig, handler BatchHandler) error {
 	ps := config.checkCall(topics, handler == nil)
-	ps.Include(batch.Validate())
-	batch = batch.WithDefaults()
-	engine.CheckBatchSize(&ps, batch, cmp.Or(config.MaxInFlight, DefaultMaxInFlight))
+	batch = rules.Batch(&ps, batch, config.MaxInFlight)
 	return config.runReaders(ctx, ps, topics, engine.Options[*kgo.Record]{
 		BatchConfig: batch,
 		Batch: func(b *engine.Batch, all []*engine.BatchMember[*kgo.Record]) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/doctor"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/internal/rules"
 )
 
 // examination is one call of Doctor.
@@ -68,7 +69,7 @@ func (d *examination) addSettings(ps check.Problems) {
 		}
 	}
 	for _, p := range ps {
-		if p.Value == missing {
+		if p.Value == rules.Missing {
 			continue // reported already
 		}
 		kind, place, setting := doctor.SymptomSettings, d.Group, p.Field

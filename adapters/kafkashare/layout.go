@@ -18,6 +18,7 @@ import (
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -146,14 +147,11 @@ func (c *client) checkTopics(ctx context.Context, ps *check.Problems, l *layout)
 				return err
 			}
 		case c.cfg.NoProvisioning:
-			ps.Add("topic "+t.Name, missing, fmt.Sprintf("must exist: NoProvisioning is set. Create it with partitions=%d, replicas=%d, %s", t.Partitions, t.Replicas, kafkaname.SettingsText(t.Settings)))
+			rules.AddMissing(ps, "topic", t.Name, fmt.Sprintf("Create it with partitions=%d, replicas=%d, %s", t.Partitions, t.Replicas, kafkaname.SettingsText(t.Settings)))
 		}
 	}
 	return nil
 }
-
-// missing is the Value of the problem that a topic does not exist.
-const missing = "missing"
 
 // checkTopic adds the problems of an existing topic of ours. The user chooses how long dead letters are kept.
 func (c *client) checkTopic(ctx context.Context, ps *check.Problems, l *layout, t *plannedTopic) error {

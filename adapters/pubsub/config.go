@@ -1,27 +1,21 @@
 package pubsub
 
 import (
-	"cmp"
 	"fmt"
-	"log/slog"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/internal/check"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/observe"
 )
 
 // Defaults of [Config].
 const (
-	defaultMaxInFlight  = 16
-	defaultDrainTimeout = 10 * time.Second
-	defaultSendTimeout  = 30 * time.Second
-
-	maxInFlight = 1000 // each is one Subscribe of the user's subscriber
+	defaultMaxInFlight = 16
+	maxInFlight        = 1000 // each is one Subscribe of the user's subscriber
 )
 
 // NoLimit is a Config.MaxUnacked without a bound: the subscriber never takes back an unacked message
@@ -49,30 +43,31 @@ type Config struct {
 	// AckWait of NATS. It bounds the levels, and must be longer than attempts may take. Use NoLimit
 	// if only the end of the process or its connection gives a message back. Required.
 	MaxUnacked time.Duration
-	// Policy applies to every topic that Topics does not name. Default: the zero Policy, three
-	// retries after 1, 2 and 4 s plus jitter.
+	// Policy applies to every topic that Topics does not name. Default: the zero Policy, three retries
+	// after 1, 2 and 4 s plus jitter.
 	Policy redeliver.Policy
 	// Topics are the policies of single topics. Default: none.
 	Topics map[string]redeliver.Policy
 	// Names are the names of redeliver's topics. Default: see Names.
 	Names Names
-	// MaxInFlight bounds how many first deliveries of one Subscribe run at once, and also how many
-	// retries. For each one redeliver calls Subscriber.Subscribe, which delivers one message at a
-	// time. Default 16, at most 1000.
+	// MaxInFlight bounds how many first deliveries of one Subscribe run at once. As many retries may
+	// run in addition. For each one redeliver calls Subscriber.Subscribe, which delivers one message
+	// at a time. At most 1000. Default 16.
 	MaxInFlight int
-	// MinInFlight lets the number of messages in flight shrink while messages fail. The limit for
-	// first deliveries and retries together begins at twice MaxInFlight. It is halved after every
-	// second in which half of the messages failed, down to MinInFlight, and grows back when messages
-	// succeed. Failures that are the message's own fault (permanent, rejected, undecodable) do not
-	// count, but postponed messages do. Messages that wait for a slot are unacked meanwhile, so
-	// MaxUnacked must leave time for 2 x MaxInFlight / MinInFlight attempts one after another. At
-	// most MaxInFlight. Default 0: nothing shrinks.
+	// MinInFlight lets the number of messages in flight shrink while messages fail. After every second
+	// in which at least half of the messages failed, a limit for first deliveries and retries together
+	// is halved, down to MinInFlight. It grows back when messages succeed. Failures that are the
+	// message's own fault (permanent, rejected, undecodable) do not count, but postponed messages do.
+	// At most MaxInFlight. The limit begins at twice MaxInFlight. Messages that wait for a slot are
+	// unacked meanwhile, so MaxUnacked must leave time for 2 x MaxInFlight / MinInFlight attempts one
+	// after another. Default 0: nothing shrinks.
 	MinInFlight int
-	// NackDelay is the delay of a message that was nacked without an error. The nack counts as an
-	// attempt. Default: the policy's delay for an error.
+	// NackDelay is how long a message waits after a nack without an error, for example because the
+	// publisher of a Router failed. The nack counts as an attempt. Default: the policy's delay for an
+	// error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers have to finish when the subscriber closes. After that their
-	// contexts are cancelled, and their messages come back. Default 10 s.
+	// DrainTimeout bounds how long handlers have to finish when the subscriber closes. After that
+	// their contexts are cancelled, and their messages come back. Default 10 s.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
@@ -98,60 +93,48 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.MaxInFlight = cmp.Or(c.MaxInFlight, defaultMaxInFlight)
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
-	c.SendTimeout = cmp.Or(c.SendTimeout, defaultSendTimeout)
-	if c.Sink == nil {
-		c.Sink = redeliver.NewSlogSink(slog.Default())
-	}
+	c.common().SetDefaults()
 	return c
 }
 
 // policy returns the policy of a topic with its defaults.
 func (c *Config) policy(topic string) redeliver.Policy {
-	if p, ok := c.Topics[topic]; ok {
-		return p.WithDefaults()
+	p, _ := c.common().PolicyOf(topic)
+	return p
+}
+
+// common returns the fields that other adapters have, too.
+func (c *Config) common() *rules.Common {
+	return &rules.Common{
+		Policy: &c.Policy, Topics: c.Topics, DefaultInFlight: defaultMaxInFlight, MaxInFlight: &c.MaxInFlight, MinInFlight: &c.MinInFlight,
+		NackDelay: &c.NackDelay, DrainTimeout: &c.DrainTimeout, SendTimeout: &c.SendTimeout, Sink: &c.Sink,
 	}
-	return c.Policy.WithDefaults()
 }
 
 // validate returns all problems at once. c must have its defaults.
 func (c *Config) validate() error {
 	var ps check.Problems
-	if c.Publisher == nil {
-		ps.Add("Publisher", "nil", "it is required")
-	}
-	if c.Subscriber == nil {
-		ps.Add("Subscriber", "nil", "it is required")
-	}
-	if c.Group == "" {
-		ps.Add("Group", `""`, "it is required: a retry comes back to the group that failed it")
-	}
+	rules.Require(&ps, "Publisher", c.Publisher != nil)
+	rules.Require(&ps, "Subscriber", c.Subscriber != nil)
+	rules.RequireGroup(&ps, "Group", c.Group)
 	if !c.Confirms {
 		ps.Add("Confirms", false, "must be true: a message is acked when Publisher has returned nil, and lost if the broker does not have it then; see docs/reference/watermill-pubsubs.md for the settings of yours")
 	}
-	c.checkPolicy(&ps, "Policy", c.Policy)
-	for _, topic := range slices.Sorted(maps.Keys(c.Topics)) {
-		c.checkPolicy(&ps, fmt.Sprintf("Topics[%q]", topic), c.Topics[topic])
+	c.common().Check(&ps, rules.Limits{Orders: []redeliver.Order{redeliver.OrderFirstAttempts, redeliver.OrderNone}, MaxInFlight: maxInFlight})
+	for field, p := range c.common().Policies() {
+		c.checkPolicy(&ps, field, p)
 	}
 	if c.MaxUnacked <= 0 && c.MaxUnacked != NoLimit {
 		ps.Add("MaxUnacked", c.MaxUnacked, "it is required: how long the subscriber leaves an unacked message with its consumer, or NoLimit")
 	}
-	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, maxInFlight)
-	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
-	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
-	ps.CheckDuration("SendTimeout", c.SendTimeout, time.Nanosecond, redeliver.MaxWait)
 	return ps.Err()
 }
 
-// checkPolicy adds the problems of a policy.
+// checkPolicy adds the problems that a valid policy has here.
 func (c *Config) checkPolicy(ps *check.Problems, field string, p redeliver.Policy) {
-	before := len(*ps)
-	if ps.CheckPolicy(field, p); len(*ps) > before {
+	if p.Validate(field) != nil {
 		return
 	}
-	ps.CheckOrder(field, p, redeliver.OrderFirstAttempts, redeliver.OrderNone)
 	p = p.WithDefaults()
 	if len(p.Levels) > delayTopics {
 		ps.Add(field+".Levels", len(p.Levels), fmt.Sprintf("must be at most %d levels: that is the number of delay topics, whatever the policy", delayTopics))

@@ -10,6 +10,7 @@ import (
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/rules"
 )
 
 // delayTopics is the number of delay topics of a subscription under any policy. A Watermill Pub/Sub cannot list
@@ -42,7 +43,7 @@ func newLayout(cfg *Config, topic string) (*layout, error) {
 	}
 	var ps check.Problems
 	if slices.Contains(append(l.ownTopics(), topic), "") {
-		ps.Add("Names", `""`, "must be the name of a topic")
+		rules.RefuseName(&ps, "topic", "Names", "")
 	}
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("pubsub: %w", err)

@@ -3,10 +3,7 @@ package sqs
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
-	"maps"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -16,19 +13,17 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/check"
-	"github.com/redeliver/redeliver/internal/statekeys"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/observe"
 )
 
 // Defaults of [Config].
 const (
-	DefaultMaxInFlight       = 100
+	DefaultMaxInFlight       = rules.DefaultMaxInFlight
 	DefaultPollers           = 4
 	defaultVisibilityTimeout = 30 * time.Second
 	defaultWaitTime          = 10 * time.Second
-	defaultFIFOWaitTime      = 5 * time.Second // half of defaultDrainTimeout, because Close waits for these receives
-	defaultDrainTimeout      = 10 * time.Second
-	defaultSendTimeout       = 30 * time.Second
+	defaultFIFOWaitTime      = 5 * time.Second // half of the default of DrainTimeout, because Close waits for these receives
 
 	maxInFlight    = 100_000 // SQS lets a queue have 120,000 in flight
 	maxPollers     = 100
@@ -46,26 +41,26 @@ type Config struct {
 	// Endpoint is the URL of another server, such as "http://127.0.0.1:9324" for ElasticMQ. Default:
 	// the endpoint of AWS.
 	Endpoint string
-	// Policy applies to every queue that Queues does not name. Default: the zero Policy, three
-	// retries after 1, 2 and 4 s plus jitter.
+	// Policy applies to every queue that Queues does not name. Default: the zero Policy, three retries
+	// after 1, 2 and 4 s plus jitter.
 	Policy redeliver.Policy
-	// Queues are the policies of single queues, by the queue's name. Default: none.
+	// Queues are the policies of single queues. The keys are the queues' names. Default: none.
 	Queues map[string]redeliver.Policy
-	// DLQ configures the DLQ. Default: it keeps its messages for 14 days, the longest time that SQS
-	// allows.
+	// DLQ configures the DLQ. SQS keeps a dead letter for 14 days, the longest time that it allows.
+	// Default: it keeps its messages.
 	DLQ deadletter.Config
 	// Names are the names of redeliver's queues. Default: see Names.
 	Names Names
-	// MaxInFlight bounds how many first deliveries of one Subscribe run at
-	// once. Default 100.
+	// MaxInFlight bounds how many first deliveries of one Subscribe run at once. Default 100.
 	MaxInFlight int
-	// MaxRetriesInFlight is the same bound for retries. Default MaxInFlight.
+	// MaxRetriesInFlight bounds how many retries run at once in addition. Retries have slots of their
+	// own, so that neither starves the other. Default MaxInFlight.
 	MaxRetriesInFlight int
-	// MinInFlight lets the number of messages in flight shrink while messages fail. After every
-	// second in which half of the messages failed, MaxInFlight and MaxRetriesInFlight are halved,
-	// down to MinInFlight for first deliveries and retries together. They grow back when messages
-	// succeed. Failures that are the message's own fault (permanent, rejected, undecodable) do not
-	// count, but postponed messages do. At most MaxInFlight. Default 0: nothing shrinks.
+	// MinInFlight lets the number of messages in flight shrink while messages fail. After every second
+	// in which at least half of the messages failed, a limit for first deliveries and retries together
+	// is halved, down to MinInFlight. It grows back when messages succeed. Failures that are the
+	// message's own fault (permanent, rejected, undecodable) do not count, but postponed messages do.
+	// At most MaxInFlight. Default 0: nothing shrinks.
 	MinInFlight int
 	// Pollers bounds the concurrent receives of one Subscribe. Each receives up to ten messages.
 	// Default 4, at most 100.
@@ -80,16 +75,18 @@ type Config struct {
 	// all of a FIFO queue. It cuts others short; a message that SQS gives to one of them is hidden
 	// from all for up to 10 s. In whole seconds, at most 20 s. Default 10 s, on a FIFO queue 5 s.
 	WaitTime time.Duration
-	// NackDelay is the delay of a message that was nacked without an error. The nack counts as an
-	// attempt. Default: the policy's delay for an error.
+	// NackDelay is how long a message waits after a nack without an error, for example because the
+	// publisher of a Router failed. The nack counts as an attempt. Default: the policy's delay for an
+	// error.
 	NackDelay time.Duration
-	// DrainTimeout bounds how long handlers and awaited receives may continue when the subscriber
-	// closes. After that they are cancelled, and their messages come back. Default 10 s, at most 366
-	// days.
+	// DrainTimeout bounds how long handlers have to finish when the subscriber closes. After that
+	// their contexts are cancelled, and their messages come back. That includes receives that the
+	// subscriber waits for. Default 10 s.
 	DrainTimeout time.Duration
 	// SendTimeout bounds one try to write a message. Default 30 s.
 	SendTimeout time.Duration
-	// NoProvisioning makes missing queues an error, which names them all. Default: they are created.
+	// NoProvisioning refuses to start when one of redeliver's queues is missing, instead of creating
+	// it. Plan lists them. Default: they are created.
 	NoProvisioning bool
 	// QueueAttributes are set when a topic's own queue is created. Default: a RedrivePolicy to
 	// redeliver's DLQ after 1,000 receives, the most that SQS allows.
@@ -107,16 +104,16 @@ type Config struct {
 	// Marshaler turns SQS messages into Watermill messages and back. Default:
 	// DefaultMarshaler.
 	Marshaler Marshaler
-	// StateKeys sign the state that redeliver keeps in the attribute "redeliver" of the messages of
-	// a queue (HMAC-SHA256 over the state and the digest of the body). The first key signs; a state
-	// signed with any of them is believed. Give every process of the queue the same keys, the
-	// command and the console included. Without keys, anyone who may send to the queue can forge a
-	// state: redeliver then limits a state's retries and waits to Policy, and believes the rest.
+	// StateKeys sign the state that redeliver keeps with its messages (HMAC-SHA256 over the state and
+	// the digest of the body). The first key signs; a state signed with any of them is believed. Give
+	// every process of the queue the same keys, the command and the console included.
 	//
 	// To change a key, first add the new one as the second key everywhere, then make it the first.
-	// Remove the old one when no waiting message and no dead letter is signed with it. With keys,
-	// an unsigned state is ignored: its message is a new one, even if it was waiting when the first
-	// key came. At least 16 random bytes each. Default: none.
+	// Remove the old one when no waiting message and no dead letter is signed with it. With keys, an
+	// unsigned state is ignored: its message is a new one, even if it was waiting when the first key
+	// came. At least 16 random bytes each. The state is in the attribute "redeliver". Without keys,
+	// anyone who may send to the queue can forge a state: redeliver then limits a state's retries and
+	// waits to Policy, and believes the rest. Default: none.
 	StateKeys [][]byte
 	// Sink receives the events. Default: NewSlogSink.
 	Sink redeliver.Sink
@@ -125,17 +122,11 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
-	c.MaxRetriesInFlight = cmp.Or(c.MaxRetriesInFlight, c.MaxInFlight)
+	c.common().SetDefaults()
 	c.Pollers = cmp.Or(c.Pollers, DefaultPollers)
 	c.VisibilityTimeout = cmp.Or(c.VisibilityTimeout, defaultVisibilityTimeout)
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
-	c.SendTimeout = cmp.Or(c.SendTimeout, defaultSendTimeout)
 	if c.Marshaler == nil {
 		c.Marshaler = DefaultMarshaler{}
-	}
-	if c.Sink == nil {
-		c.Sink = redeliver.NewSlogSink(slog.Default())
 	}
 	return c
 }
@@ -157,12 +148,18 @@ func (c *Config) maxAhead() int {
 	return slots + min(slots, api.MaxBatch*c.Pollers)
 }
 
+// common returns the fields that other adapters have, too.
+func (c *Config) common() *rules.Common {
+	return &rules.Common{
+		Policy: &c.Policy, Topics: c.Queues, OfQueues: true, DLQ: &c.DLQ, NamesDLQ: c.Names.DLQ != nil, StateKeys: c.StateKeys,
+		MaxInFlight: &c.MaxInFlight, MaxRetriesInFlight: &c.MaxRetriesInFlight, MinInFlight: &c.MinInFlight,
+		NackDelay: &c.NackDelay, DrainTimeout: &c.DrainTimeout, SendTimeout: &c.SendTimeout, Sink: &c.Sink,
+	}
+}
+
 // policy returns a queue's policy with its defaults, and the policy's Config field.
 func (c *Config) policy(queue string) (p redeliver.Policy, field string) {
-	if p, ok := c.Queues[queue]; ok {
-		return p.WithDefaults(), fmt.Sprintf("Queues[%q]", queue)
-	}
-	return c.Policy.WithDefaults(), "Policy"
+	return c.common().PolicyOf(queue)
 }
 
 // validate returns all problems at once. c must have its defaults.
@@ -173,31 +170,15 @@ func (c *Config) validate() error {
 			ps.Add("Endpoint", redeliver.RedactAddress(c.Endpoint), "must be http://host:port or https, without a user: credentials belong into AWS")
 		}
 	}
-	ps.CheckPolicy("Policy", c.Policy)
-	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
-		field := fmt.Sprintf("Queues[%q]", queue)
-		checkName(&ps, field, queue)
-		ps.CheckPolicy(field, c.Queues[queue])
-	}
-	ps.CheckCount("MaxInFlight", c.MaxInFlight, 1, maxInFlight)
-	ps.CheckCount("MinInFlight", c.MinInFlight, 0, max(1, c.MaxInFlight))
-	ps.CheckCount("MaxRetriesInFlight", c.MaxRetriesInFlight, 1, maxInFlight)
+	c.common().Check(&ps, rules.Limits{MaxInFlight: maxInFlight, CheckName: checkName, MinRetention: time.Minute, MaxRetention: api.MaxRetention})
 	ps.CheckCount("Pollers", c.Pollers, 1, maxPollers)
 	checkSeconds(&ps, "VisibilityTimeout", c.VisibilityTimeout, time.Second, maxVisibility)
 	if c.WaitTime != 0 {
 		checkSeconds(&ps, "WaitTime", c.WaitTime, time.Second, 20*time.Second)
 	}
-	ps.CheckDuration("NackDelay", c.NackDelay, 0, redeliver.MaxWait)
-	ps.CheckDuration("DrainTimeout", c.DrainTimeout, time.Nanosecond, redeliver.MaxWait)
-	ps.Include(c.DLQ.Validate(time.Minute, api.MaxRetention))
-	if c.DLQ.Discard && c.Names.DLQ != nil {
-		ps.Add("Names.DLQ", "set", "must not be set where DLQ.Discard is: there is no DLQ")
-	}
-	ps.CheckDuration("SendTimeout", c.SendTimeout, time.Nanosecond, 0)
 	if c.MaxMessageSize != 0 {
 		ps.CheckCount("MaxMessageSize", c.MaxMessageSize, 1<<10, maxMessageSize)
 	}
-	statekeys.Keys(c.StateKeys).Check(&ps)
 	return ps.Err()
 }
 

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/mq"
 )
 
@@ -79,27 +79,10 @@ func (c *Config) consume(ctx context.Context, ps check.Problems, queues []string
 }
 
 // checkCall returns the problems of a call of Consume or ConsumeBatch that Open does not check.
-func (c *Config) checkCall(queues []string, handlerMissing bool) (ps check.Problems) {
-	if c.Marshaler != nil {
-		ps.Add("Marshaler", fmt.Sprintf("%T", c.Marshaler), "must be nil: the handler gets SQS's own message")
+func (c *Config) checkCall(queues []string, handlerMissing bool) check.Problems {
+	call := rules.Call{
+		Kind: "queue", Names: queues, NameOf: func(queue string) string { return parseTopic(queue).name }, CheckName: checkName,
+		HandlerMissing: handlerMissing, Marshaler: c.Marshaler, NackDelay: c.NackDelay,
 	}
-	if c.NackDelay != 0 {
-		ps.Add("NackDelay", c.NackDelay, "must be 0: a handler of messages has no nack; it returns redeliver.RetryAfter")
-	}
-	if len(queues) == 0 {
-		ps.Add("queues", "empty", "it is required: at least one queue")
-	}
-	var names []string
-	for i, queue := range queues {
-		field, name := fmt.Sprintf("queues[%d]", i), parseTopic(queue).name
-		checkName(&ps, field, name)
-		if slices.Contains(names, name) {
-			ps.Add(field, fmt.Sprintf("%q", name), "must not be listed twice")
-		}
-		names = append(names, name)
-	}
-	if handlerMissing {
-		ps.Add("handler", "nil", "it is required")
-	}
-	return ps
+	return call.Check()
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/check"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/mq"
 )
 
@@ -41,9 +42,7 @@ func (c *client) DeadLetters(ctx context.Context, cfg mq.DeadLetterConfig) (dead
 	if cfg.DLQ != "" {
 		at = parseTopic(cfg.DLQ)
 		checkName(&ps, "DLQ", at.name)
-		if at.name == a.name {
-			ps.Add("DLQ", at.name, "must not be the queue itself")
-		}
+		rules.CheckOwnName(&ps, "queue", "DLQ", at.name, a.name)
 	}
 	if err := ps.Err(); err != nil {
 		return nil, fmt.Errorf("sqs: %w", err)

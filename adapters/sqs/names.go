@@ -10,6 +10,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/rules"
 )
 
 const (
@@ -63,9 +64,7 @@ func (n Names) check(ps *check.Problems, queue string) {
 	if n.Suspects != nil {
 		checkBeside(ps, fmt.Sprintf("Names.Suspects(%q)", queue), queue, suspects)
 	}
-	if dlq == suspects {
-		ps.Add(fmt.Sprintf("Names.Suspects(%q)", queue), suspects, "must not be the name of the DLQ")
-	}
+	rules.CheckOwnName(ps, "queue", fmt.Sprintf("Names.Suspects(%q)", queue), suspects, "", dlq)
 	if n.Place != nil && api.IsFIFO(queue) {
 		place, field := n.Place(queue), fmt.Sprintf("Names.Place(%q)", queue)
 		checkName(ps, field, place)
@@ -77,10 +76,8 @@ func (n Names) check(ps *check.Problems, queue string) {
 
 func checkBeside(ps *check.Problems, field, queue, name string) {
 	checkName(ps, field, name)
-	switch {
-	case name == queue:
-		ps.Add(field, name, "must not be the queue itself")
-	case api.IsFIFO(name) != api.IsFIFO(queue):
+	rules.CheckOwnName(ps, "queue", field, name, queue)
+	if api.IsFIFO(name) != api.IsFIFO(queue) {
 		ps.Add(field, name, "must end with .fifo where the queue does, and only there")
 	}
 }

@@ -86,7 +86,7 @@ func TestInvalidConfigIsRefused(t *testing.T) {
 		want []string
 	}{
 		"nothing":    {Config{}, nil},
-		"all fields": {Config{MaxInFlight: -1, MaxRetriesInFlight: 1 << 30, Pollers: 101, VisibilityTimeout: 1500 * time.Millisecond, WaitTime: 21 * time.Second, NackDelay: -1, DrainTimeout: -1, SendTimeout: -1, MaxMessageSize: 5}, []string{"MaxInFlight", "MaxRetriesInFlight", "Pollers", "VisibilityTimeout", "WaitTime", "NackDelay", "DrainTimeout", "SendTimeout", "MaxMessageSize"}},
+		"all fields": {Config{MaxInFlight: -1, MaxRetriesInFlight: 1 << 30, Pollers: 101, VisibilityTimeout: 1500 * time.Millisecond, WaitTime: 21 * time.Second, NackDelay: -1, DrainTimeout: -1, SendTimeout: -1, MaxMessageSize: 5}, []string{"MaxInFlight", "MaxRetriesInFlight", "NackDelay", "DrainTimeout", "SendTimeout", "Pollers", "VisibilityTimeout", "WaitTime", "MaxMessageSize"}},
 		"most":       {Config{DrainTimeout: redeliver.MaxWait}, nil},
 		"endless":    {Config{DrainTimeout: redeliver.MaxWait + 1}, []string{"DrainTimeout"}},
 		"endpoints":  {Config{Endpoint: "http://key:hunter2@host"}, []string{"Endpoint"}},

@@ -11,6 +11,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
+	"github.com/redeliver/redeliver/internal/rules"
 )
 
 // findQueue asks SQS for a queue. A missing queue has no URL, unless its address has one.
@@ -58,7 +59,7 @@ func (c *client) survey(ctx context.Context, topic string) (*layout, error) {
 		switch {
 		case q.Exists:
 		case c.cfg.NoProvisioning:
-			ps.Add("queue "+q.Name, "missing", "must exist: NoProvisioning is set. Create it with the attributes "+api.AttributesText(l.desiredAttributes(&c.cfg, q)))
+			rules.AddMissing(&ps, "queue", q.Name, "Create it with the attributes "+api.AttributesText(l.desiredAttributes(&c.cfg, q)))
 		case q == l.main && l.address.url != "":
 			ps.Add("queue "+q.Name, "missing", "must exist where a topic is its URL; name the queue to have it created")
 		}

@@ -6,13 +6,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/check"
-	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/internal/shell"
 )
 
@@ -91,9 +90,8 @@ func isHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' }
 func CheckTopic(ps *check.Problems, field, topic string) {
 	switch {
 	case topic == "" || topic == "." || topic == "..":
-		ps.Add(field, fmt.Sprintf("%q", topic), "must be the name of a topic")
-	case len(topic) > MaxTopic:
-		ps.Add(field, fmt.Sprintf("%q...", limits.Cut(topic, 40)), fmt.Sprintf("is %d bytes long; a topic has at most %d", len(topic), MaxTopic))
+		rules.RefuseName(ps, "topic", field, topic)
+	case rules.CheckLength(ps, "topic", field, topic, MaxTopic):
 	case strings.ContainsFunc(topic, func(r rune) bool {
 		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '.' || r == '_' || r == '-')
 	}):
@@ -101,28 +99,10 @@ func CheckTopic(ps *check.Problems, field, topic string) {
 	}
 }
 
-// CheckTopics refuses a list of topics that is empty, names one twice, or has a name that Kafka would refuse.
-func CheckTopics(ps *check.Problems, topics []string) {
-	if len(topics) == 0 {
-		ps.Add("topics", "empty", "it is required: at least one topic")
-	}
-	for i, topic := range topics {
-		field := fmt.Sprintf("topics[%d]", i)
-		CheckTopic(ps, field, topic)
-		if slices.Contains(topics[:i], topic) {
-			ps.Add(field, fmt.Sprintf("%q", topic), "must not be listed twice")
-		}
-	}
-}
-
 // CheckGroup refuses group ids that Kafka would refuse.
 func CheckGroup(ps *check.Problems, field, group string) {
-	switch {
-	case group == "":
-		ps.Add(field, `""`, "it is required: a retry comes back to the group that failed it")
-	case len(group) > maxGroup:
-		ps.Add(field, fmt.Sprintf("%q...", limits.Cut(group, 40)), fmt.Sprintf("is %d bytes long; at most %d are allowed", len(group), maxGroup))
-	}
+	rules.RequireGroup(ps, field, group)
+	rules.CheckLength(ps, "group", field, group, maxGroup)
 }
 
 // DeleteCommand returns Kafka's command that deletes a topic.

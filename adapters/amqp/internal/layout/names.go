@@ -12,6 +12,7 @@ import (
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -66,21 +67,15 @@ func (n Names) Level(queue, name string) (time.Duration, bool) {
 // Check refuses names that collide, or that RabbitMQ would refuse.
 func (n Names) Check(ps *check.Problems, queue string) {
 	if n.Retry != nil {
-		retry := n.RetryOf(queue)
-		CheckQueue(ps, fmt.Sprintf("Names.Retry(%q)", queue), retry)
-		if maxLength := maxQueue - maxSuffix + len(wirename.RetrySuffix); len(retry) > maxLength {
-			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", maxLength))
-		}
-		if retry == queue {
-			ps.Add(fmt.Sprintf("Names.Retry(%q)", queue), retry, "must not be the queue itself")
-		}
+		retry, field := n.RetryOf(queue), fmt.Sprintf("Names.Retry(%q)", queue)
+		CheckQueue(ps, field, retry)
+		rules.CheckRoom(ps, field, retry, maxQueue-maxSuffix+len(wirename.RetrySuffix))
+		rules.CheckOwnName(ps, "queue", field, retry, queue)
 	}
 	if n.DLQ != nil {
-		dead := n.DLQOf(queue)
-		CheckQueue(ps, fmt.Sprintf("Names.DLQ(%q)", queue), dead)
-		if retry := n.RetryOf(queue); dead == queue || dead == retry || strings.HasPrefix(dead, retry+".") {
-			ps.Add(fmt.Sprintf("Names.DLQ(%q)", queue), dead, "must be neither the queue itself, nor the name of another queue of redeliver's")
-		}
+		dead, field := n.DLQOf(queue), fmt.Sprintf("Names.DLQ(%q)", queue)
+		CheckQueue(ps, field, dead)
+		rules.CheckOwnName(ps, "queue", field, dead, queue, n.RetryOf(queue))
 	}
 }
 
@@ -99,8 +94,7 @@ func CheckQueue(ps *check.Problems, field, queue string) {
 	switch {
 	case queue == "":
 		ps.Add(field, `""`, "must be the name of a queue: the broker deletes a queue that it names itself with its connection, and then nobody reads its retries")
-	case len(queue) > maxQueue:
-		ps.Add(field, fmt.Sprintf("%q...", limits.Cut(queue, 40)), fmt.Sprintf("is %d bytes long; a queue has at most %d", len(queue), maxQueue))
+	case rules.CheckLength(ps, "queue", field, queue, maxQueue):
 	case !utf8.ValidString(queue):
 		ps.Add(field, fmt.Sprintf("%q", queue), "must be UTF-8")
 	case strings.HasPrefix(queue, "amq."):

@@ -15,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/internal/check"
+	"github.com/redeliver/redeliver/internal/rules"
 )
 
 // Declare makes sure that every queue, exchange and binding exists. It returns all problems in one error.
@@ -225,7 +226,7 @@ func remedyOf(q layout.Queue, refused *amqp091.Error) string {
 
 func addMissing(ps *check.Problems, d *Declarer, q layout.Queue) {
 	if d.err == nil {
-		ps.Add("queue "+q.Name, "missing", "must exist: NoProvisioning is set. Declare it durable with the arguments "+wire.ArgsText(q.Args))
+		rules.AddMissing(ps, "queue", q.Name, "Declare it durable with the arguments "+wire.ArgsText(q.Args))
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/limits"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -243,7 +244,7 @@ func (l *Layout) check(cfg Config, settings map[string]map[string]string) error 
 		}
 		s, ok := settings[t.Name]
 		if !t.Exists && cfg.NoProvisioning {
-			ps.Add("topic "+t.Name, "missing", fmt.Sprintf("must exist: NoProvisioning is set. Create it with %s", t.spec()))
+			rules.AddMissing(&ps, "topic", t.Name, fmt.Sprintf("Create it with %s", t.spec()))
 		}
 		if !ok {
 			continue

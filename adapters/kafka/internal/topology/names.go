@@ -2,12 +2,12 @@ package topology
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -58,26 +58,20 @@ func (n Names) Check(ps *check.Problems, topic, group string) {
 	if n.Retry != nil {
 		field := fmt.Sprintf("Names.Retry(%q, %q)", topic, group)
 		kafkaname.CheckTopic(ps, field, retry)
-		if maxLen := kafkaname.MaxTopic - kafkaname.MaxSuffix + len(wirename.RetrySuffix); len(retry) > maxLen && len(retry) <= kafkaname.MaxTopic {
-			ps.Add(field, len(retry), fmt.Sprintf("must be at most %d bytes long: redeliver appends the level to it", maxLen))
+		if len(retry) <= kafkaname.MaxTopic {
+			rules.CheckRoom(ps, field, retry, kafkaname.MaxTopic-kafkaname.MaxSuffix+len(wirename.RetrySuffix))
 		}
-		if retry == topic {
-			ps.Add(field, retry, "must not be the topic itself")
-		}
+		rules.CheckOwnName(ps, "topic", field, retry, topic)
 	}
 	if n.DLQ != nil {
 		field := fmt.Sprintf("Names.DLQ(%q, %q)", topic, group)
 		kafkaname.CheckTopic(ps, field, dead)
-		if dead == topic || dead == retry || strings.HasPrefix(dead, retry+".") {
-			ps.Add(field, dead, "must be neither the topic itself, nor the name of another topic of redeliver's")
-		}
+		rules.CheckOwnName(ps, "topic", field, dead, topic, retry)
 	}
 	if n.Control != nil {
 		field, name := fmt.Sprintf("Names.Control(%q, %q)", topic, group), n.ControlTopic(topic, group)
 		kafkaname.CheckTopic(ps, field, name)
-		if name == topic || name == retry || name == dead || strings.HasPrefix(name, retry+".") {
-			ps.Add(field, name, "must be neither the topic itself, nor the name of another topic of redeliver's")
-		}
+		rules.CheckOwnName(ps, "topic", field, name, topic, retry, dead)
 	}
 }
 

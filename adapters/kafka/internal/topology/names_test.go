@@ -13,7 +13,7 @@ func TestNamesThatMixUpTopicsAreRefused(t *testing.T) {
 	is := func(name string) func(string, string) string { return func(string, string) string { return name } }
 	for want, n := range map[string]Names{
 		"": {Retry: is("a"), DLQ: is("b")},
-		`Names.Retry("orders", "billing") is orders: must not be the topic itself`:                                            {Retry: is("orders")},
+		`Names.Retry("orders", "billing") is orders: must be neither the topic itself`:                                        {Retry: is("orders")},
 		`Names.DLQ("orders", "billing") is a: must be neither the topic itself, nor the name of another topic of redeliver's`: {Retry: is("a"), DLQ: is("a")},
 		`Names.DLQ("orders", "billing") is a.10s: must be neither`:                                                            {Retry: is("a"), DLQ: is("a.10s")},
 		`Names.DLQ("orders", "billing") is "a b": must be letters`:                                                            {DLQ: is("a b")},

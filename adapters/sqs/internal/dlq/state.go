@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
 	"github.com/redeliver/redeliver/internal/check"
+	"github.com/redeliver/redeliver/internal/rules"
 	"github.com/redeliver/redeliver/internal/wait"
 )
 
@@ -184,7 +185,7 @@ func (q *Queue) provisionState(ctx context.Context, create bool) (isNew bool, er
 	attributes := StateAttributes(q.DLQ.Attributes)
 	if q.NoProvisioning {
 		var ps check.Problems
-		ps.Add("queue "+q.state.Name, "missing", "must exist: NoProvisioning is set. Create it with the attributes "+api.AttributesText(attributes))
+		rules.AddMissing(&ps, "queue", q.state.Name, "Create it with the attributes "+api.AttributesText(attributes))
 		return false, fmt.Errorf("sqs: %w", ps.Err())
 	}
 	url, _, err := q.state.Create(ctx, attributes, api.IsNeeded)
