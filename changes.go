@@ -56,7 +56,7 @@ const (
 	ChangeCommandsNotRead       Change = "commands are not read"                // the mark of a pause or, on Kafka, the control topic cannot be read
 	ChangeCommandsRead          Change = "commands are read"                    // they can be read again
 	ChangeCrashesUncounted      Change = "crashes are not counted"              // Kafka: the metadata of commits cannot be written
-	ChangeAttemptsInMemory      Change = "attempts are counted in memory"       // Kafka, OrderBlocking; RabbitMQ: the attempts of a message that keeps its place cannot be written; a new process counts from 1
+	ChangeAttemptsInMemory      Change = "attempts are counted in memory"       // Kafka, OrderBlocking; RabbitMQ; SQS FIFO: the attempts of a message that keeps its place cannot be written; a new process counts from 1
 	ChangeSuspectUnmarked       Change = "suspect not marked"                   // RabbitMQ: a suspect's note cannot be written
 	ChangeRecordsNotDeleted     Change = "settled records are not deleted"      // Kafka: the Delete right is missing on delay topics
 	ChangeDeadLettersNotDeleted Change = "settled dead letters are not deleted" // Kafka: the Delete right is missing on a DLQ
