@@ -200,7 +200,7 @@ func (a *app) publishOne(cmd *cobra.Command, topic string, f *publishFlags) erro
 	if to.policy, err = f.policy.policy(cmd.Flags()); err != nil {
 		return err
 	}
-	var in io.Reader = a.In
+	in := a.In
 	if f.file != "-" {
 		file, err := os.Open(f.file)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -53,9 +54,7 @@ func TestRunPublishes(t *testing.T) {
 	token := map[string]string{"Authorization": "Bearer t0ken"}
 	with := func(more map[string]string) map[string]string {
 		all := map[string]string{"Authorization": token["Authorization"]}
-		for name, value := range more {
-			all[name] = value
-		}
+		maps.Copy(all, more)
 		return all
 	}
 	code, text := posted(t, row.Publish+"payments", `{"n": 1}`, with(map[string]string{

@@ -76,7 +76,7 @@ func TestABrokerGetsWhatItHasAPlaceFor(t *testing.T) {
 func TestAMessageThatTheBrokerCannotHave(t *testing.T) {
 	t.Parallel()
 	many := make(map[string]string)
-	for _, name := range strings.Split("a b c d e f g h", " ") {
+	for name := range strings.SplitSeq("a b c d e f g h", " ") {
 		many[name] = "x"
 	}
 	for _, c := range []struct {
