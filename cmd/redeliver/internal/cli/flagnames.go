@@ -14,7 +14,7 @@ var flagOf = map[string]string{
 	"Policy.MaxRetries": "--retries", "Policy.Immediate": "--immediate", "Policy.Backoff": "--backoff", "Policy.Levels": "--levels",
 	"Policy.MaxLevels": "--max-levels", "Policy.Timeout": "--timeout", "Policy.MaxTimeout": "--max-timeout", "Policy.MaxAge": "--max-age", "Policy.Order": "--order",
 	"Policy.Rate.PerSecond": "--rate-limit", "Policy.Rate.Burst": "--burst", "Policy.Outage": "--outage", "Policy.DeadLetterRate": "--dead-letter-rate",
-	"MaxInFlight": "--concurrency", "MaxRetriesInFlight": "--retry-concurrency", "DrainTimeout": "--drain", "InstanceID": "--instance-id",
+	"MaxInFlight": "--concurrency", "MaxRetriesInFlight": "--retry-concurrency", "MinInFlight": "--min-concurrency", "DrainTimeout": "--drain", "InstanceID": "--instance-id",
 	"BatchConfig.Size": "--batch", "BatchConfig.Bytes": "--batch-bytes", "BatchConfig.Timeout": "--batch-wait", "SpringHeaders": "--spring-headers",
 	"ManagementURL": "--management-url", "Topic": "--topic", "topic": "--topic", "topics": "--topic", "queues": "--topic", "Group": "--group",
 	"DLQ": "the DLQ", "DLQ.Retention": "--retention", "ReplayTo": "--replay-to", "ReadBy": "--read-by", "Lease": "--lease",

@@ -5,10 +5,12 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/cmd/redeliver/internal/credentials"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
@@ -156,10 +158,32 @@ func (f *runFlags) checkHandler(dash int, bad func(string, ...any)) {
 	if f.eventType == "" {
 		bad("--event-type is empty: every CloudEvent has a type")
 	}
+	f.checkCredentials(bad)
 	if f.url != "" {
 		if f.to, err = sidecar.ParseURL(f.url, envAuthorization); err != nil {
 			bad("--http is %s: %w", redeliver.RedactAddress(f.url), err)
 		}
+	}
+}
+
+// checkCredentials reads the files with which the handler is asked.
+func (f *runFlags) checkCredentials(bad func(string, ...any)) {
+	var err error
+	if f.bearerFile != "" {
+		if f.bearer, err = credentials.NewBearer(f.bearerFile); err != nil {
+			bad("--bearer-file: %w", err)
+		}
+	}
+	if f.certFile+f.keyFile+f.caFile != "" {
+		if f.tls, err = credentials.TLS(f.certFile, f.keyFile, f.caFile); err != nil {
+			bad("--client-cert, --client-key and --ca-file: %w", err)
+		}
+	}
+	if f.exec && (f.bearerFile != "" || f.tls != nil) {
+		bad("--bearer-file, --client-cert and --ca-file need --http: a command gets no request")
+	}
+	if f.tls != nil && strings.HasPrefix(f.url, "http:") {
+		bad("--http is not https://: --client-cert and --ca-file need TLS")
 	}
 }
 
@@ -172,6 +196,7 @@ func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
 	}
 	notNegative("concurrency", f.concurrency)
 	notNegative("retry-concurrency", f.retries)
+	notNegative("min-concurrency", f.fewest)
 	if f.batch < 0 || f.batchBytes < 0 || f.batchWait < 0 {
 		bad("--batch, --batch-wait and --batch-bytes must be 0 or more")
 	}
@@ -197,7 +222,8 @@ func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
 		}
 		// One batch fills while the others run.
 		c.InFlight = (c.Batch.Concurrency + 1) * c.Batch.Size
-		c.RetriesInFlight = c.InFlight
+		c.RetriesInFlight, c.MinInFlight = c.InFlight, f.fewest*c.Batch.Size
+		f.checkFewest(c.Batch.Concurrency, bad)
 		return
 	}
 	at := defaultPosts
@@ -205,5 +231,13 @@ func (f *runFlags) checkHow(c *sidecar.Config, bad func(string, ...any)) {
 		at = runtime.GOMAXPROCS(0)
 	}
 	c.InFlight = cmp.Or(f.concurrency, at)
-	c.RetriesInFlight = cmp.Or(f.retries, c.InFlight)
+	c.RetriesInFlight, c.MinInFlight = cmp.Or(f.retries, c.InFlight), f.fewest
+	f.checkFewest(c.InFlight, bad)
+}
+
+// checkFewest checks --min-concurrency.
+func (f *runFlags) checkFewest(most int, bad func(string, ...any)) {
+	if f.fewest > most {
+		bad("--min-concurrency is %d: must be at most --concurrency, %d", f.fewest, most)
+	}
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/cmd/redeliver/internal/credentials"
 	"github.com/redeliver/redeliver/cmd/redeliver/internal/sidecar"
 )
 
@@ -56,10 +58,14 @@ type runFlags struct {
 	argv                         []string
 	batch, batchBytes            int
 	batchWait                    time.Duration
-	concurrency, retries         int
+	concurrency, retries, fewest int
 	drain                        time.Duration
 
+	bearerFile, certFile, keyFile, caFile string
+
 	to            *url.URL // parsed url
+	bearer        *credentials.Bearer
+	tls           *tls.Config
 	authorization string
 	status        []string
 	statuses      sidecar.Statuses // parsed status
@@ -150,6 +156,10 @@ func (f *runFlags) define(flags *pflag.FlagSet) {
 	})
 	grouped(flags, groupHandler, func(flags *pflag.FlagSet) {
 		flags.StringVar(&f.url, "http", "", "Send each message as a POST to this `URL`")
+		flags.StringVar(&f.bearerFile, "bearer-file", "", "With --http: send the token in this `file` as the bearer in Authorization. The file is read again")
+		flags.StringVar(&f.certFile, "client-cert", "", "With --http: present the certificate in this PEM `file`. It is read again for each connection, and so is --client-key")
+		flags.StringVar(&f.keyFile, "client-key", "", "The `file` with the key of --client-cert")
+		flags.StringVar(&f.caFile, "ca-file", "", "With --http: trust a server whose certificate an authority in this PEM `file` has signed, and no other")
 		flags.BoolVar(&f.exec, "exec", false, "Run the command after -- for each message")
 		flags.BoolVar(&f.events, "cloudevents", false, "Send each message as a CloudEvent in binary mode")
 		flags.StringVar(&f.eventType, "event-type", defaultEventType, "Use this `type` for CloudEvents of messages that have no type")
@@ -159,6 +169,7 @@ func (f *runFlags) define(flags *pflag.FlagSet) {
 		flags.IntVar(&f.batchBytes, "batch-bytes", defaultBytes, "Put messages of at most this `number` of bytes in all into a batch, with keys and headers; a single message may have more")
 		flags.IntVar(&f.concurrency, "concurrency", 0, "Handle at most this `number` of first deliveries of a topic at once, or of batches (default 100 with --http, 1 with --batch, one per processor with --exec)")
 		flags.IntVar(&f.retries, "retry-concurrency", 0, "Handle at most this `number` of retries of a topic at once, in addition to --concurrency. Not with --batch (default the same as --concurrency)")
+		flags.IntVar(&f.fewest, "min-concurrency", 0, "While messages fail, handle fewer at once, down to this `number`, first deliveries and retries together; with --batch a number of batches (default the numbers do not shrink)")
 		flags.DurationVar(&f.maxTimeout, "max-timeout", 0, "Let a handler extend an attempt to this `duration` in all, see --health (default four times --timeout)")
 		f.dedup.flags(flags)
 		flags.DurationVar(&f.drain, "drain", defaultDrain, "Let running messages finish for this `duration` when run ends")
@@ -189,10 +200,14 @@ func (a *app) newHandler(f *runFlags, p *processFlags, c *sidecar.Config) (sidec
 		return sidecar.NewExec(f.argv, os.Environ(), f.statuses, say)
 	}
 	policy := c.Policy.WithDefaults()
-	return sidecar.NewHTTP(sidecar.HTTPConfig{
-		URL: f.to, Authorization: f.authorization, CloudEvents: f.events, EventType: f.eventType, Statuses: f.statuses,
+	config := sidecar.HTTPConfig{
+		URL: f.to, TLS: f.tls, Authorization: f.authorization, CloudEvents: f.events, EventType: f.eventType, Statuses: f.statuses,
 		Requests: len(c.Topics) * (c.InFlight + c.RetriesInFlight), Timeout: policy.Timeout, Retries: policy.MaxRetries,
-	}), nil
+	}
+	if f.bearer != nil {
+		config.Bearer = f.bearer.Authorization
+	}
+	return sidecar.NewHTTP(config), nil
 }
 
 func (a *app) logger(format string) *slog.Logger {

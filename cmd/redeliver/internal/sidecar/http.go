@@ -3,6 +3,7 @@ package sidecar
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,10 @@ type HTTPConfig struct {
 	URL *url.URL
 	// Authorization is the value of the header Authorization. Empty for none.
 	Authorization string
+	// Bearer returns the value of the header for each request, instead of Authorization. Optional.
+	Bearer func() string
+	// TLS is the client's configuration of TLS. Nil for the default.
+	TLS *tls.Config
 	// Requests is the maximum number of concurrent requests, and of kept connections.
 	Requests int
 	// CloudEvents sends each message as an event, in the binary mode of CloudEvents' HTTP binding. EventType is the
@@ -67,16 +72,17 @@ const (
 func NewHTTP(c HTTPConfig) *HTTP {
 	dialer := c.dialer()
 	// A try may begin at half of the attempt's time.
-	fresh := newTransport(dialer, dialer.Timeout/2, 0)
+	fresh := newTransport(dialer, dialer.Timeout/2, 0, c.TLS)
 	fresh.DisableKeepAlives = true
-	return &HTTP{c: c, transport: newTransport(dialer, dialer.Timeout/2, c.Requests), fresh: fresh}
+	return &HTTP{c: c, transport: newTransport(dialer, dialer.Timeout/2, c.Requests, c.TLS), fresh: fresh}
 }
 
-func newTransport(dialer *net.Dialer, handshake time.Duration, connections int) *http.Transport {
+func newTransport(dialer *net.Dialer, handshake time.Duration, connections int, own *tls.Config) *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            dialer.DialContext,
 		TLSHandshakeTimeout:    handshake,
+		TLSClientConfig:        own.Clone(), // a transport changes it
 		MaxIdleConnsPerHost:    connections,
 		IdleConnTimeout:        idle,
 		DisableCompression:     true,
@@ -135,7 +141,9 @@ func (h *HTTP) postOver(ctx context.Context, over http.RoundTripper, header http
 		return nil, false, err
 	}
 	req.URL, req.Host, req.Header = h.c.URL, h.c.URL.Host, header
-	if h.c.Authorization != "" {
+	if h.c.Bearer != nil {
+		header["Authorization"] = []string{h.c.Bearer()}
+	} else if h.c.Authorization != "" {
 		header["Authorization"] = []string{h.c.Authorization}
 	}
 	res, err = over.RoundTrip(req)

@@ -23,7 +23,7 @@ func (r *runner) kafka(ctx context.Context) error {
 	}
 	defer func() { _ = client.Close() }()
 	c := kafka.Config{
-		Group: r.Group, Policy: r.Policy, MaxInFlight: r.InFlight, MaxRetriesInFlight: r.RetriesInFlight,
+		Group: r.Group, Policy: r.Policy, MaxInFlight: r.InFlight, MaxRetriesInFlight: r.RetriesInFlight, MinInFlight: r.MinInFlight,
 		DrainTimeout: r.Drain, InstanceID: r.Instance, NoProvisioning: r.NoProvisioning, Sink: r.Sink,
 		SpringHeaders: r.SpringHeaders, SkipExisting: r.SkipExisting, DLQ: r.DLQ,
 	}

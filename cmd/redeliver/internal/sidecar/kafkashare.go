@@ -11,7 +11,7 @@ import (
 
 func (r *runner) kafkaShare(ctx context.Context) error {
 	c := kafkashare.Config{
-		Brokers: r.Broker.Hosts, Group: r.Group, Policy: r.Policy, MaxInFlight: r.InFlight, MaxRetriesInFlight: r.RetriesInFlight,
+		Brokers: r.Broker.Hosts, Group: r.Group, Policy: r.Policy, MaxInFlight: r.InFlight, MaxRetriesInFlight: r.RetriesInFlight, MinInFlight: r.MinInFlight,
 		DrainTimeout: r.Drain, NoProvisioning: r.NoProvisioning, Sink: r.Sink, Options: r.Broker.Franz("redeliver-run"),
 	}
 	if r.Batch.Size == 0 {

@@ -14,7 +14,7 @@ import (
 
 func (r *runner) rabbitmq(ctx context.Context) error {
 	c := amqp.Config{
-		URLs: r.Broker.AMQP(), Policy: r.Policy, MaxInFlight: r.InFlight, MaxRetriesInFlight: r.RetriesInFlight,
+		URLs: r.Broker.AMQP(), Policy: r.Policy, MaxInFlight: r.InFlight, MaxRetriesInFlight: r.RetriesInFlight, MinInFlight: r.MinInFlight,
 		DrainTimeout: r.Drain, NoProvisioning: r.NoProvisioning, DLQ: r.DLQ, StateKeys: r.Broker.StateKeys, Sink: r.Sink,
 	}
 	if r.KeyHeader != "" {

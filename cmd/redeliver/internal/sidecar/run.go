@@ -38,6 +38,8 @@ type Config struct {
 	// InFlight is the maximum number of concurrent first deliveries per topic, RetriesInFlight the maximum number of
 	// retries in addition to them.
 	InFlight, RetriesInFlight int
+	// MinInFlight lets both shrink together while messages fail, down to this number. 0 for not at all.
+	MinInFlight int
 	// Drain is how long running messages may take when ctx ends.
 	Drain time.Duration
 	// MaxCancel is how long a cancelled call of the handler may take to end. Default: 3 s; a command needs less.

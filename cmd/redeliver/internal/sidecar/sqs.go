@@ -20,7 +20,7 @@ func (r *runner) sqs(ctx context.Context) error {
 		return err
 	}
 	c := sqs.Config{
-		AWS: own, Endpoint: r.Broker.Endpoint(), Policy: r.Policy, MaxInFlight: r.InFlight, MaxRetriesInFlight: r.RetriesInFlight,
+		AWS: own, Endpoint: r.Broker.Endpoint(), Policy: r.Policy, MaxInFlight: r.InFlight, MaxRetriesInFlight: r.RetriesInFlight, MinInFlight: r.MinInFlight,
 		DrainTimeout: r.Drain, NoProvisioning: r.NoProvisioning, DLQ: r.DLQ, StateKeys: r.Broker.StateKeys, Sink: r.Sink,
 	}
 	if r.Batch.Size == 0 {

@@ -54,7 +54,7 @@ const (
 
 // NewWebhook returns a webhook that posts one dead letter after another until Close.
 func NewWebhook(c WebhookConfig) *Webhook {
-	return webhookOver(c, newTransport(&net.Dialer{Timeout: webhookTry / 2}, webhookTry/2, 1), func() backoff.BackOff {
+	return webhookOver(c, newTransport(&net.Dialer{Timeout: webhookTry / 2}, webhookTry/2, 1, nil), func() backoff.BackOff {
 		return backoff.NewExponentialBackOff(backoff.WithInitialInterval(500*time.Millisecond), backoff.WithMaxInterval(15*time.Second),
 			backoff.WithMaxElapsedTime(webhookTries))
 	})
