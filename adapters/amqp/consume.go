@@ -53,7 +53,8 @@ func Consume(ctx context.Context, config Config, queues []string, handler Handle
 
 // consume reads queues until ctx ends. opt has the handler. If the call itself is invalid, consume returns the
 // problems before it starts anything.
-func (c Config) consume(ctx context.Context, ps check.Problems, queues []string, opt engine.Options[*delivery]) error {
+func (c Config) consume(ctx context.Context, ps check.Problems, queues []string, opt engine.Options[*delivery]) (err error) {
+	defer func() { err = engine.StartError(ctx, err) }()
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("amqp: %w", err)
 	}

@@ -49,7 +49,8 @@ func Consume(ctx context.Context, client sarama.Client, config Config, topics []
 }
 
 // runReaders reads topics until ctx ends, and handles their records as opt says. ps has the problems of the call.
-func (c Config) runReaders(ctx context.Context, ps check.Problems, topics []string, opt engine.Options[*sarama.ConsumerMessage]) error {
+func (c Config) runReaders(ctx context.Context, ps check.Problems, topics []string, opt engine.Options[*sarama.ConsumerMessage]) (err error) {
+	defer func() { err = engine.StartError(ctx, err) }()
 	c.checkWithClient(&ps, topics, orders)
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("kafka: %w", err)

@@ -38,7 +38,8 @@ func Consume(ctx context.Context, config Config, topics []string, handler Handle
 }
 
 // runReaders reads topics until ctx ends, and handles their records as opt says. ps has the problems of the call.
-func (c Config) runReaders(ctx context.Context, ps check.Problems, topics []string, opt engine.Options[*kgo.Record]) error {
+func (c Config) runReaders(ctx context.Context, ps check.Problems, topics []string, opt engine.Options[*kgo.Record]) (err error) {
+	defer func() { err = engine.StartError(ctx, err) }()
 	c = c.withDefaults()
 	c.check(&ps)
 	if err := ps.Err(); err != nil {

@@ -44,7 +44,8 @@ type Handler func(ctx context.Context, m types.Message) error
 
 // consume reads queues until ctx ends. opt has the handler. If the call itself is invalid, consume returns the
 // problems before it starts anything.
-func (c *Config) consume(ctx context.Context, ps check.Problems, queues []string, opt engine.Options[*delivery]) error {
+func (c *Config) consume(ctx context.Context, ps check.Problems, queues []string, opt engine.Options[*delivery]) (err error) {
+	defer func() { err = engine.StartError(ctx, err) }()
 	if err := ps.Err(); err != nil {
 		return fmt.Errorf("sqs: %w", err)
 	}

@@ -23,13 +23,36 @@ func (h *harness) consumeBatch(t testing.TB, cfg adaptertest.Config, bc redelive
 	}
 	line := &cuttableDialer{refused: &h.refused}
 	return func(ctx context.Context) error {
-		return amqp.ConsumeBatch(ctx, amqp.Config{
-			URLs: []string{h.url}, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay,
-			DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, AMQP: amqp091.Config{Dial: line.dial}, Key: amqp.KeyHeader(keyHeader),
-		}, []string{cfg.Origin}, bc, func(ctx context.Context, b *amqp.Batch) error {
+		return amqp.ConsumeBatch(ctx, h.nativeConfig(cfg, line), []string{cfg.Origin}, bc, func(ctx context.Context, b *amqp.Batch) error {
 			return fn(ctx, adaptertest.BatchOf(b))
 		})
 	}, line.cut
+}
+
+// consume returns a function that opens a service that handles deliveries in the client's own form. The kit runs it in make prove.
+func (h *harness) consume() func(testing.TB, adaptertest.Config, func(context.Context, adaptertest.Message) error) (func(context.Context) error, func()) {
+	if !brokers.Proving {
+		return nil
+	}
+	return func(t testing.TB, cfg adaptertest.Config, fn func(context.Context, adaptertest.Message) error) (run func(context.Context) error, kill func()) {
+		if cfg.Policy.Order == redeliver.OrderBlocking || cfg.Policy.Order == redeliver.OrderThroughRetries {
+			h.oneAtATime(t, cfg.Group)
+		}
+		line := &cuttableDialer{refused: &h.refused}
+		return func(ctx context.Context) error {
+			return amqp.Consume(ctx, h.nativeConfig(cfg, line), []string{cfg.Origin}, func(ctx context.Context, d amqp091.Delivery) error {
+				return fn(ctx, seenDelivery(&d))
+			})
+		}, line.cut
+	}
+}
+
+// nativeConfig is the configuration of a service without Watermill.
+func (h *harness) nativeConfig(cfg adaptertest.Config, line *cuttableDialer) amqp.Config {
+	return amqp.Config{
+		URLs: []string{h.url}, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, NackDelay: cfg.NackDelay,
+		DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, AMQP: amqp091.Config{Dial: line.dial}, Key: amqp.KeyHeader(keyHeader),
+	}
 }
 
 // A delivery of a batch may be answered by the batch's methods or by its own. Every attempt gets the same delivery.

@@ -71,7 +71,7 @@ func newHarnesses(t *testing.T, b *brokers.Rabbit) (*harness, adaptertest.Harnes
 				{Name: amqp.HeaderUntil, Value: []byte("2999-01-01T00:00:00Z")}, {Name: amqp.HeaderRaw, Value: []byte("raw")},
 			}
 		},
-		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutRetries: h.putBack, DeadLetters: h.dead, Received: seen, Refuse: h.refuse,
+		Origin: h.origin, Open: h.open, Consume: h.consume(), ConsumeBatch: h.consumeBatch, Put: h.put, PutRetries: h.putBack, DeadLetters: h.dead, Received: seen, Refuse: h.refuse,
 		DLQTopic: func(_, group string) (topic, reader string) { return group + ".dlq", group + ".dlq" },
 	}
 }
@@ -294,7 +294,10 @@ func (h *harness) readDLQ(t testing.TB, queue string) (msgs []adaptertest.Messag
 }
 
 func seen(msg *message.Message) adaptertest.Message {
-	d := amqp.DeliveryFromContext(msg.Context())
+	return seenDelivery(amqp.DeliveryFromContext(msg.Context()))
+}
+
+func seenDelivery(d *amqp091.Delivery) adaptertest.Message {
 	m := adaptertest.Message{Body: bytes.Clone(d.Body)}
 	for name, v := range d.Headers {
 		if !strings.HasPrefix(name, "x-") { // the broker's own

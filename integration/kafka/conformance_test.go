@@ -12,6 +12,10 @@ import (
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
-	adaptertest.Run(t, kafkatest.New(t, brokers.RequireKafka(t), nil))
+	h := kafkatest.New(t, brokers.RequireKafka(t), nil)
+	if !brokers.Proving {
+		h.Consume = nil // make prove runs this form
+	}
+	adaptertest.Run(t, h)
 	t.Logf("report: the conformance kit on kafka: %.1f s", time.Since(begin).Seconds())
 }

@@ -22,17 +22,38 @@ import (
 // consumeBatch opens a service that handles batches in SQS's own form.
 func (h *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc redeliver.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
 	w := newCuttableTransport(h)
-	own := anyAWS()
-	own.HTTPClient = &http.Client{Transport: w}
-	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver repeats requests itself
 	return func(ctx context.Context) error {
-		return sqs.ConsumeBatch(ctx, sqs.Config{
-			AWS: own, Endpoint: h.endpoint, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
-			DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, VisibilityTimeout: hidden, WaitTime: time.Second, StateKeys: h.keys(),
-		}, []string{cfg.Origin}, bc, func(ctx context.Context, b *sqs.Batch) error {
+		return sqs.ConsumeBatch(ctx, h.nativeConfig(cfg, w), []string{cfg.Origin}, bc, func(ctx context.Context, b *sqs.Batch) error {
 			return fn(ctx, adaptertest.BatchOf(b))
 		})
 	}, service{nil, w}.Kill
+}
+
+// consume returns a function that opens a service that handles messages in SQS's own form. The kit runs it in make prove.
+func (h *harness) consume() func(testing.TB, adaptertest.Config, func(context.Context, adaptertest.Message) error) (func(context.Context) error, func()) {
+	if !brokers.Proving {
+		return nil
+	}
+	return func(_ testing.TB, cfg adaptertest.Config, fn func(context.Context, adaptertest.Message) error) (run func(context.Context) error, kill func()) {
+		w := newCuttableTransport(h)
+		config := h.nativeConfig(cfg, w)
+		return func(ctx context.Context) error {
+			return sqs.Consume(ctx, config, []string{cfg.Origin}, func(ctx context.Context, m types.Message) error {
+				return fn(ctx, h.decode(&m))
+			})
+		}, service{nil, w}.Kill
+	}
+}
+
+// nativeConfig is the configuration of a service without Watermill.
+func (h *harness) nativeConfig(cfg adaptertest.Config, w *cuttableTransport) sqs.Config {
+	own := anyAWS()
+	own.HTTPClient = &http.Client{Transport: w}
+	own.Retryer = func() aws.Retryer { return aws.NopRetryer{} } // redeliver repeats requests itself
+	return sqs.Config{
+		AWS: own, Endpoint: h.endpoint, Policy: cfg.Policy, Sink: cfg.Sink, MaxInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight,
+		DrainTimeout: cfg.DrainTimeout, SendTimeout: cfg.SendTimeout, VisibilityTimeout: hidden, WaitTime: time.Second, StateKeys: h.keys(),
+	}
 }
 
 // Batches of SQS's own messages run on a real server. Each message has its own result and is unchanged, and the queue

@@ -67,7 +67,7 @@ func newHarness(t *testing.T, endpoint string, fifo bool) adaptertest.Harness {
 	h := harnessOn(endpoint, fifo)
 	a := adaptertest.Harness{
 		Name: "SQS", Features: features, MaxCrashesBeside: 15, MaxHeaders: 9,
-		Origin: h.origin, Open: h.open, ConsumeBatch: h.consumeBatch, Put: h.put, PutRetries: h.putBack, DeadLetters: h.dead, Received: h.seen, Refuse: h.refuse,
+		Origin: h.origin, Open: h.open, Consume: h.consume(), ConsumeBatch: h.consumeBatch, Put: h.put, PutRetries: h.putBack, DeadLetters: h.dead, Received: h.seen, Refuse: h.refuse,
 	}
 	a.Oversized = map[adaptertest.Place]func(testing.TB, string, string) adaptertest.Message{adaptertest.Levels: h.oversized, adaptertest.DLQ: h.tooLargeForDLQ}
 	a.SplitsDeadLetters, a.ForgeHeaders = true, forged

@@ -18,8 +18,8 @@ func attempts() []test {
 		{name: "TheIDStaysTheSameThroughAllAttemptsAndTheDLQ", body: sameID},
 		{name: "AProducersIDNeverEqualsADerivedOne", body: takenID},
 		{name: "ImmediateRetriesRunAtOnceAndCount", body: immediate},
-		{name: "ANackWithoutAnErrorIsAnAttempt", body: nackCounts},
-		{name: "ANackRunsAgainAfterNackDelay", body: nackDelay},
+		{name: "ANackWithoutAnErrorIsAnAttempt", router: true, body: nackCounts},
+		{name: "ANackRunsAgainAfterNackDelay", router: true, body: nackDelay},
 		{name: "APostponedMessageCountsNoAttempt", body: postponed},
 	}
 }

@@ -49,7 +49,7 @@ func (b *fixture) startBatch(cfg Config, bc redeliver.BatchConfig, fn BatchFunc)
 	b.Helper()
 	p := &batchProcess{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
 	if b.native {
-		p.consume(b.group, cfg, bc, p.recordBatches(fn))
+		p.consumeBatches(b.group, cfg, bc, p.recordBatches(fn))
 		return p
 	}
 	arrive := func(h message.HandlerFunc) message.HandlerFunc {
@@ -79,7 +79,7 @@ func (b *fixture) startGathering(cfg Config, bc redeliver.BatchConfig, fn BatchF
 		p.recordArrival(m.State.ID)
 		return nil
 	}
-	p.consume(b.group, cfg, bc, p.recordBatches(fn))
+	p.consumeBatches(b.group, cfg, bc, p.recordBatches(fn))
 	return p
 }
 

@@ -2,10 +2,7 @@ package adaptertest
 
 import (
 	"context"
-	"sync"
 	"time"
-
-	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/mq"
@@ -46,7 +43,7 @@ func BatchOf[M any](mb *mq.Batch[M]) *Batch {
 func inBothForms(tests []test) []test {
 	for _, t := range tests {
 		body := t.body
-		t.name, t.native, t.body = "ConsumeBatch_"+t.name, true, func(b *fixture) {
+		t.name, t.native, t.body = "ConsumeBatch_"+t.name, nativeBatches, func(b *fixture) {
 			b.native = true
 			body(b)
 		}
@@ -55,26 +52,8 @@ func inBothForms(tests []test) []test {
 	return tests
 }
 
-// consume starts a process that handles batches in the broker's own form.
-func (p *process) consume(group string, cfg Config, bc redeliver.BatchConfig, fn BatchFunc) {
-	b := p.b
-	run, kill := b.h.ConsumeBatch(b.T, b.config(group, cfg, p), bc, fn)
-	ctx, cancel := context.WithCancel(context.Background())
-	p.stop = sync.OnceFunc(cancel)
-	go func() {
-		defer close(p.done)
-		if err := run(ctx); err != nil && !p.killed.Load() {
-			b.Errorf("consuming batches: %v", err)
-		}
-	}()
-	p.svc = consumer{kill}
-	b.Cleanup(p.end)
+// consumeBatches starts a process that handles batches in the broker's own form.
+func (p *process) consumeBatches(group string, cfg Config, bc redeliver.BatchConfig, fn BatchFunc) {
+	run, kill := p.b.h.ConsumeBatch(p.b.T, p.b.config(group, cfg, p), bc, fn)
+	p.runNative(cfg, run, kill)
 }
-
-// consumer is a service that ends with its context.
-type consumer struct{ kill func() }
-
-func (consumer) Subscriber() message.Subscriber { return nil }
-func (consumer) Publisher() message.Publisher   { return nil }
-func (consumer) Close(context.Context) error    { return nil }
-func (c consumer) Kill()                        { c.kill() }

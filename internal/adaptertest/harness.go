@@ -63,6 +63,9 @@ type Harness struct {
 	// ConsumeBatch makes a service that handles batches in the broker's own form, without Watermill. run runs it
 	// until its context ends; kill is as [Service].Kill. Nil means that there is no such form.
 	ConsumeBatch func(t testing.TB, cfg Config, bc redeliver.BatchConfig, fn BatchFunc) (run func(context.Context) error, kill func())
+	// Consume makes a service that handles single messages in the broker's own form, without Watermill. The message that fn
+	// gets is as that of Received. run and kill are as those of ConsumeBatch. Nil means that there is no such form.
+	Consume func(t testing.TB, cfg Config, fn func(ctx context.Context, m Message) error) (run func(context.Context) error, kill func())
 	// Put writes messages to an origin, for all its groups, in order. They have
 	// no OwnHeaders.
 	Put func(t testing.TB, origin string, msgs ...Message)

@@ -1,6 +1,7 @@
 package adaptertest
 
 import (
+	"context"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +14,8 @@ import (
 // attempt is one run of a handler, as it was when it began.
 type attempt struct {
 	State        redeliver.State
-	Msg          *message.Message // the handler's; a copy of its content follows
+	Ctx          context.Context  //nolint:containedctx // the handler's
+	Msg          *message.Message // the handler's, or nil in the broker's own form; a copy of its content follows
 	UUID         string
 	Payload      []byte
 	Metadata     message.Metadata

@@ -20,7 +20,7 @@ func otherOutcomes() []test {
 		{name: "ClassifyDecides", body: classified},
 		{name: "RetryAfterIsHonoured", body: retryAfter},
 		{name: "ATooLongRetryAfterIsUnschedulable", body: unschedulable},
-		{name: "AnUndecodableMessageGoesToTheDLQUnchanged", body: undecodableBody},
+		{name: "AnUndecodableMessageGoesToTheDLQUnchanged", router: true, body: undecodableBody},
 		{name: "APanicIsAnAttemptAndEndsAsPanic", body: panics},
 		{name: "AHandlerThatNeverReturnsEndsAsTimeout", body: neverReturns},
 		{name: "AHandlerExtendsItsAttempt", body: extended},
@@ -135,8 +135,8 @@ func neverReturns(b *fixture) {
 		if a.State.ID != "a" {
 			return nil
 		}
-		b.hold(a.Msg.Context().Done())
-		if cause := context.Cause(a.Msg.Context()); !errors.Is(cause, redeliver.ErrTimeout) {
+		b.hold(a.Ctx.Done())
+		if cause := context.Cause(a.Ctx); !errors.Is(cause, redeliver.ErrTimeout) {
 			b.Errorf("the context of attempt %d ended with %v, want a timeout", a.State.Attempt(), cause)
 		}
 		<-b.Context().Done() // the handler ignores its own context
@@ -174,7 +174,7 @@ func workFor(ctx context.Context, takes time.Duration) error {
 // extended tests that an extended attempt keeps its message for as long as it runs, also on a broker that locks messages.
 func extended(b *fixture) {
 	p, takes := extendingPolicy()
-	b.start(Config{Policy: p}, func(a *attempt) error { return workFor(a.Msg.Context(), takes) })
+	b.start(Config{Policy: p}, func(a *attempt) error { return workFor(a.Ctx, takes) })
 	b.handled("a", "b")
 	b.wantRuns("a", 1)
 	b.wantRuns("b", 1)

@@ -52,6 +52,9 @@ func (p *process) resume() {
 
 // operations returns what may pause a service: the service itself, or the operations of its client.
 func operations(svc Service) any {
+	if c, ok := svc.(consumer); ok {
+		svc = c.open()
+	}
 	if _, ok := svc.(Pauser); ok {
 		return svc
 	}

@@ -11,7 +11,7 @@ import (
 // policies tests that an impossible policy is refused at the start (promise 5).
 func policies() []test {
 	return []test{
-		{name: "ABadPolicyIsRefusedWithAllItsProblems", body: badPolicy},
+		{name: "ABadPolicyIsRefusedWithAllItsProblems", router: true, body: badPolicy},
 	}
 }
 

@@ -66,7 +66,12 @@ type process struct {
 // start starts a service of the first group and returns when it has subscribed.
 func (b *fixture) start(cfg Config, h handler) *process {
 	b.Helper()
-	return b.startAs(b.group, b.journal, cfg, h, middleware.Retry())
+	if !b.native {
+		return b.startAs(b.group, b.journal, cfg, h, middleware.Retry())
+	}
+	p := &process{b: b, journal: b.journal, handler: h, done: make(chan struct{})}
+	p.consume(b.group, cfg)
+	return p
 }
 
 // startAs is start for one of several groups, and with other middlewares.
@@ -160,7 +165,7 @@ func (p *process) handle(msg *message.Message) error {
 // beginAttempt records the start of an attempt.
 func (p *process) beginAttempt(msg *message.Message) *attempt {
 	return p.recordAttempt(msg.Context(), &attempt{
-		Msg: msg, UUID: msg.UUID, Payload: slices.Clone(msg.Payload), Metadata: maps.Clone(msg.Metadata), Seen: p.b.h.Received(msg),
+		Ctx: msg.Context(), Msg: msg, UUID: msg.UUID, Payload: slices.Clone(msg.Payload), Metadata: maps.Clone(msg.Metadata), Seen: p.b.h.Received(msg),
 	})
 }
 

@@ -17,8 +17,10 @@ type test struct {
 	body func(*fixture)
 	// needs lists the fields of Features that the promise requires. If it is empty, every adapter makes the promise.
 	needs string
-	// native means that the test is about batches in the broker's own form.
-	native bool
+	// native is the form of the handlers.
+	native nativeForm
+	// router means that the test needs a Router, a Publisher or a subscription of Watermill's.
+	router bool
 	// possible reports whether a harness has what the test needs. Nil means that all have it.
 	possible func(*Harness) bool
 	// groups is how many groups read the origin. Default 1.
@@ -26,8 +28,10 @@ type test struct {
 }
 
 func tests() []test {
-	return slices.Concat(settling(), attempts(), otherOutcomes(), deadlines(), dueTimes(), olderPolicies(), fidelity(), bounds(), forgeries(), hostile(), replays(), traces(),
-		crashes(), shutdowns(), orders(), policies(), publishing(), receives(), blocking(), perKey(), lives(), inBothForms(slices.Concat(batching(), batchEnds(), batchOrders())), throttles(), outages(), pauses(), loads(), memory())
+	return slices.Concat(
+		alsoConsumed(slices.Concat(settling(), attempts(), otherOutcomes(), deadlines(), dueTimes(), olderPolicies(), fidelity(), bounds(), forgeries(), hostile(), replays(), traces(),
+			crashes(), shutdowns(), orders(), policies(), blocking(), perKey(), lives(), throttles(), outages(), pauses(), loads())),
+		nativeStarts(), publishing(), receives(), inBothForms(slices.Concat(batching(), batchEnds(), batchOrders())), memory())
 }
 
 // Run runs the kit: one subtest for each promise. The log lists promises that the harness's Features exclude.
@@ -51,8 +55,8 @@ func runTests(t *testing.T, h Harness, all []test) {
 			t.Logf("%s makes no promise of %s: %s is not run", h.Name, strings.Join(missing, ", "), c.name)
 			continue
 		}
-		if c.native && h.ConsumeBatch == nil {
-			t.Logf("%s has no batches in a form of its own: %s is not run", h.Name, c.name)
+		if c.native.missing(&h) {
+			t.Logf("%s has no handlers in a form of its own: %s is not run", h.Name, c.name)
 			continue
 		}
 		if c.possible != nil && !c.possible(&h) {

@@ -16,11 +16,11 @@ func shutdowns() []test {
 	return []test{
 		{name: "HandlersMayFinishWhenTheServiceCloses", body: mayFinish},
 		{name: "AnAttemptCutShortByACloseIsNotCounted", needs: "KeepsAttempts", body: cutShort},
-		{name: "CloseIsBoundedAndIdempotent", needs: "KeepsAttempts", body: closeIsBounded},
+		{name: "CloseIsBoundedAndIdempotent", needs: "KeepsAttempts", router: true, body: closeIsBounded},
 		{name: "WaitingMessagesComeBackOnceAfterAClose", needs: "KeepsAttempts", body: closedWhileWaiting},
 		{name: "ARetryDueWhileNothingRunsComesBackOnce", needs: "KeepsAttempts", body: dueWhileAway},
 		{name: "AProcessThatLeavesItsGroupLosesNothing", needs: "KeepsAttempts", body: leaves},
-		{name: "ClosingASubscriberOrPublisherKeepsTheServiceOpen", body: keepsServiceOpen},
+		{name: "ClosingASubscriberOrPublisherKeepsTheServiceOpen", router: true, body: keepsServiceOpen},
 	}
 }
 
@@ -36,8 +36,8 @@ func mayFinish(b *fixture) {
 		select {
 		case <-work.C:
 			return nil
-		case <-a.Msg.Context().Done():
-			return context.Cause(a.Msg.Context())
+		case <-a.Ctx.Done():
+			return context.Cause(a.Ctx)
 		}
 	})
 	b.put(msgs...)
@@ -74,7 +74,7 @@ func cutShort(b *fixture) {
 		case a.State.ID == "second" && a.State.Attempts == 0:
 			return errHandler
 		}
-		b.hold(a.Msg.Context().Done())
+		b.hold(a.Ctx.Done())
 		return errors.New("cut short")
 	})
 	b.put(namedMessages("second")...)

@@ -61,7 +61,7 @@ func New(tb testing.TB, addrs []string, refuse Refuse) adaptertest.Harness {
 	k.admin = kadm.NewClient(k.client)
 	return adaptertest.Harness{
 		Name: "Kafka", Features: Features, ReadsAhead: true, Compresses: true, MaxHeaders: limits.MaxHeaders - 1,
-		Origin: k.origin, Open: k.open, ConsumeBatch: k.consumeBatch, Put: k.put, PutRetries: k.putBack, DeadLetters: k.dead, Received: seen,
+		Origin: k.origin, Open: k.open, Consume: k.consume, ConsumeBatch: k.consumeBatch, Put: k.put, PutRetries: k.putBack, DeadLetters: k.dead, Received: seen,
 		DLQTopic: func(origin, group string) (topic, reader string) {
 			return origin + "." + group + wirename.DLQSuffix, group + "-audit"
 		},
@@ -133,6 +133,23 @@ func clientConfig(dialer *killableDialer) *sarama.Config {
 }
 
 func (k *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc redeliver.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
+	return k.native(cfg, func(ctx context.Context, client sarama.Client) error {
+		return kafka.ConsumeBatch(ctx, client, k.config(cfg), []string{cfg.Origin}, bc, func(ctx context.Context, b *kafka.Batch) error {
+			return fn(ctx, adaptertest.BatchOf(b))
+		})
+	})
+}
+
+func (k *harness) consume(_ testing.TB, cfg adaptertest.Config, fn func(ctx context.Context, m adaptertest.Message) error) (run func(context.Context) error, kill func()) {
+	return k.native(cfg, func(ctx context.Context, client sarama.Client) error {
+		return kafka.Consume(ctx, client, k.config(cfg), []string{cfg.Origin}, func(ctx context.Context, rec *sarama.ConsumerMessage) error {
+			return fn(ctx, seenRecord(rec))
+		})
+	})
+}
+
+// native makes a service that calls consume with a client that kill cuts off.
+func (k *harness) native(cfg adaptertest.Config, consume func(context.Context, sarama.Client) error) (run func(context.Context) error, kill func()) {
 	dialer := newKillableDialer(k.guard)
 	return func(ctx context.Context) error {
 		client, err := sarama.NewClient(k.addrs, clientConfig(dialer))
@@ -140,9 +157,7 @@ func (k *harness) consumeBatch(_ testing.TB, cfg adaptertest.Config, bc redelive
 			return err
 		}
 		defer client.Close()
-		return kafka.ConsumeBatch(ctx, client, k.config(cfg), []string{cfg.Origin}, bc, func(ctx context.Context, b *kafka.Batch) error {
-			return fn(ctx, adaptertest.BatchOf(b))
-		})
+		return consume(ctx, client)
 	}, func() { k.killMember(cfg.Group, dialer) }
 }
 
@@ -302,7 +317,10 @@ func add(m *adaptertest.Message, name string, value []byte) {
 }
 
 func seen(msg *message.Message) adaptertest.Message {
-	rec := kafka.RecordFromContext(msg.Context())
+	return seenRecord(kafka.RecordFromContext(msg.Context()))
+}
+
+func seenRecord(rec *sarama.ConsumerMessage) adaptertest.Message {
 	if rec == nil {
 		return adaptertest.Message{}
 	}

@@ -51,6 +51,14 @@ func NewShare(tb testing.TB, addrs []string) adaptertest.Harness {
 		}
 		return shareService{c, func() { k.killShare(cfg.Group, dialer) }}, nil
 	}
+	h.Consume = func(_ testing.TB, cfg adaptertest.Config, fn func(context.Context, adaptertest.Message) error) (run func(context.Context) error, kill func()) {
+		dialer := newKillableDialer(k.guard)
+		return func(ctx context.Context) error {
+			return kafkashare.Consume(ctx, k.shareConfig(cfg, dialer), []string{cfg.Origin}, func(ctx context.Context, rec *kgo.Record) error {
+				return fn(ctx, seenShareRecord(rec))
+			})
+		}, func() { k.killShare(cfg.Group, dialer) }
+	}
 	h.ConsumeBatch = func(_ testing.TB, cfg adaptertest.Config, bc redeliver.BatchConfig, fn adaptertest.BatchFunc) (run func(context.Context) error, kill func()) {
 		dialer := newKillableDialer(k.guard)
 		return func(ctx context.Context) error {
@@ -128,7 +136,10 @@ func (s shareService) Publisher() message.Publisher   { return s.Client.Publishe
 func (s shareService) Kill()                          { s.kill() }
 
 func seenShare(msg *message.Message) adaptertest.Message {
-	rec := kafkashare.RecordFromContext(msg.Context())
+	return seenShareRecord(kafkashare.RecordFromContext(msg.Context()))
+}
+
+func seenShareRecord(rec *kgo.Record) adaptertest.Message {
 	if rec == nil {
 		return adaptertest.Message{}
 	}
