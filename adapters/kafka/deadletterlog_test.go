@@ -14,7 +14,10 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka"
@@ -454,4 +457,40 @@ func TestOnKafkaARunnerWithoutItsLeaseCannotWrite(t *testing.T) {
 	if got := remainingIDs(t, q); len(got) != 2 {
 		t.Errorf("%q are in the DLQ, want both", got)
 	}
+}
+
+// A caller whose context ends does not wait for another one, which waits for a broker that cannot read the state.
+func TestACallOnADLQEndsWithItsContextWhileAnotherReadsTheState(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, "orders")
+	m := newFailingGroup(t, fixture{topic: "orders", group: "billing", cluster: cluster, addrs: cluster.ListenAddrs()})
+	ids := m.deadLetter(t, 2)
+	q := m.queue(t, mq.DeadLetterConfig{})
+	if _, err := deadletter.Purge(t.Context(), q, deadletter.PurgeOptions{Who: "ann", Why: "a test", Filter: deadletter.Filter{IDs: ids[:1]}}); err != nil {
+		t.Fatal(err)
+	}
+	fault := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Topic: m.ours("dlq.state"), Err: kerr.UnknownServerError, Count: -1})
+	first := make(chan error, 1)
+	go func() {
+		_, _, err := q.Count(t.Context())
+		first <- err
+	}()
+	eventually(t, "the first call reads", func() bool { return fault.Hits() > 0 })
+	second := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_, _, err := q.Count(ctx)
+		second <- err
+	}()
+	select {
+	case err := <-second:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the second call: %v", err)
+		}
+	case err := <-first:
+		t.Fatalf("the second call waited for the first, which returned %v", err)
+	}
+	fault.Remove()
+	<-first // it may have given up
 }

@@ -1,4 +1,4 @@
-// Package wait has waits that the end of a context cuts short, and contexts that outlast another.
+// Package wait has waits and locks that the end of a context cuts short, and contexts that outlast another.
 package wait
 
 import (
@@ -30,3 +30,26 @@ func For(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+// Mutex is a lock for code that waits for others while it has the lock, such as for a broker. A [sync.Mutex] would keep its other
+// callers waiting when their contexts have ended. Use [NewMutex].
+type Mutex chan struct{}
+
+// NewMutex returns a Mutex that nobody has.
+func NewMutex() Mutex { return make(Mutex, 1) }
+
+// Lock takes the lock. It returns an error if ctx ends before.
+func (m Mutex) Lock(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case m <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Unlock gives the lock back.
+func (m Mutex) Unlock() { <-m }

@@ -26,6 +26,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topiclog"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/deadletter/driver"
+	"github.com/redeliver/redeliver/internal/wait"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -52,7 +53,7 @@ type Config struct {
 // Open opens a DLQ. If it returns an error, the connection is still open.
 func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	q := &Queue{
-		Config: cfg, ledger: newLedger(),
+		Config: cfg, asking: wait.NewMutex(), ledger: newLedger(),
 		log: topiclog.Reader{Client: cfg.Connection, Topic: cfg.Where.DLQ}, state: topiclog.Reader{Client: cfg.Connection, Topic: cfg.Where.DLQ + wirename.StateSuffix},
 	}
 	q.open, q.end = context.WithCancel(context.Background())
@@ -60,7 +61,7 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.setTopicsLocked(existing)
+	q.setTopics(existing)
 	if err := q.checkReadBy(ctx); err != nil {
 		return nil, err
 	}
@@ -74,8 +75,10 @@ type Queue struct {
 	open       context.Context // ends with the queue
 	end        context.CancelFunc
 
-	mu         sync.Mutex
-	partitions int32 // at the last check
+	asking wait.Mutex // of who reads or creates the state topic
+
+	mu         sync.Mutex // held only for moments
+	partitions int32      // at the last check
 	hasState   bool
 	ledger     *ledger
 }
@@ -97,9 +100,18 @@ func (q *Queue) findTopics(ctx context.Context) (map[string]*sarama.TopicMetadat
 	return existing, nil
 }
 
-// setTopicsLocked stores the result of findTopics.
-func (q *Queue) setTopicsLocked(existing map[string]*sarama.TopicMetadata) {
+// setTopics stores the result of findTopics.
+func (q *Queue) setTopics(existing map[string]*sarama.TopicMetadata) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.partitions, q.hasState = int32(len(existing[q.Where.DLQ].Partitions)), existing[q.state.Topic] != nil
+}
+
+// knowsState reports whether the state topic existed at the last check.
+func (q *Queue) knowsState() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.hasState
 }
 
 // partitionCount returns the number of partitions of the DLQ.
@@ -158,15 +170,12 @@ func (q *Queue) Load(ctx context.Context) (driver.State, error) {
 
 // Append implements [driver.DLQ].
 func (q *Queue) Append(ctx context.Context, entries ...driver.Entry) error {
-	q.mu.Lock()
-	hasState := q.hasState
-	q.mu.Unlock()
-	if !hasState {
+	if !q.knowsState() {
 		topics, err := q.findTopics(ctx)
 		if err != nil {
 			return err
 		}
-		if err := q.provisionState(topics); err != nil {
+		if err := q.provisionState(ctx, topics); err != nil {
 			return err
 		}
 	}

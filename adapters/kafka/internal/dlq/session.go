@@ -49,7 +49,7 @@ func (s *session) Lock(ctx context.Context, lock string, h deadletter.Holder) er
 	if existing[q.Where.ReplayTo] == nil { // nobody would read the replayed messages
 		return fmt.Errorf("kafka: %s, the retry topic of group %s, does not exist: let the group subscribe to %s first", q.Where.ReplayTo, q.Where.Group, q.Where.Origin)
 	}
-	if err := q.provisionState(existing); err != nil {
+	if err := q.provisionState(ctx, existing); err != nil {
 		return err
 	}
 	err = s.Leases.Lock(ctx, lock, h)

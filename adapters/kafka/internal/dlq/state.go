@@ -26,14 +26,17 @@ func (q *Queue) refresh(ctx context.Context) error {
 
 // readState reads the state topic to its end. It returns how many records it could not read.
 func (q *Queue) readState(ctx context.Context) (unreadable int, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.hasState {
+	if err := q.asking.Lock(ctx); err != nil {
+		return 0, err
+	}
+	defer q.asking.Unlock()
+	if !q.knowsState() {
 		existing, err := q.findTopics(ctx)
 		if err != nil {
 			return 0, err
 		}
-		if q.setTopicsLocked(existing); !q.hasState {
+		q.setTopics(existing)
+		if !q.knowsState() {
 			return 0, nil
 		}
 	}
@@ -41,26 +44,40 @@ func (q *Queue) readState(ctx context.Context) (unreadable int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	q.mu.Lock()
 	if end < q.ledger.next { // the topic was deleted and created again
 		q.ledger = newLedger()
 	}
-	before := q.ledger.unreadable
-	q.ledger.next, err = q.state.ReadToEnd(ctx, 0, max(q.ledger.next, start), end, func(r *topiclog.Record) { q.ledger.apply(r.Key, r.Value) })
-	return q.ledger.unreadable - before, err
+	ledger := q.ledger // only the owner of asking replaces it
+	before, next := ledger.unreadable, max(ledger.next, start)
+	q.mu.Unlock()
+	next, err = q.state.ReadToEnd(ctx, 0, next, end, func(r *topiclog.Record) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		ledger.apply(r.Key, r.Value)
+	})
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ledger.next = next
+	return ledger.unreadable - before, err
 }
 
 // provisionState creates the state topic, or checks the existing one. existing is the result of findTopics.
-func (q *Queue) provisionState(existing map[string]*sarama.TopicMetadata) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.setTopicsLocked(existing)
+func (q *Queue) provisionState(ctx context.Context, existing map[string]*sarama.TopicMetadata) error {
+	if err := q.asking.Lock(ctx); err != nil {
+		return err
+	}
+	defer q.asking.Unlock()
+	q.setTopics(existing)
 	if state := existing[q.state.Topic]; state != nil {
 		return q.checkState(len(state.Partitions))
 	}
 	if err := q.CreateState(q.state.Topic, existing[q.Where.DLQ]); err != nil {
 		return err
 	}
+	q.mu.Lock()
 	q.hasState = true
+	q.mu.Unlock()
 	return q.checkState(1) // the broker may have refused a setting, or ignored one
 }
 
