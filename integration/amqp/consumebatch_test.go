@@ -40,7 +40,7 @@ func (h *harness) consume() func(testing.TB, adaptertest.Config, func(context.Co
 		}
 		line := &cuttableDialer{refused: &h.refused}
 		return func(ctx context.Context) error {
-			return amqp.Consume(ctx, h.nativeConfig(cfg, line), []string{cfg.Origin}, func(ctx context.Context, d amqp091.Delivery) error {
+			return amqp.Consume(ctx, h.nativeConfig(cfg, line), []string{cfg.Group}, func(ctx context.Context, d amqp091.Delivery) error {
 				return fn(ctx, seenDelivery(&d))
 			})
 		}, line.cut

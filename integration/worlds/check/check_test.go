@@ -114,6 +114,16 @@ func TestTheCheckerFinds(t *testing.T) {
 	lost := func(b *builder) *builder {
 		return b.without(func(l history.Line) bool { return l.Kind == history.Dead })
 	}
+	hundreds := func(b *builder) *builder {
+		for range 600 {
+			b.begin(20, "good", 1).end(20, "good", 1, plan.OK)
+		}
+		return b
+	}
+	immediatelyAgain := func(b *builder) *builder {
+		b.world.Services[0].Versions[0].Immediate = 1
+		return b.begin(4.2, "once", 1).end(4.2, "once", 1, plan.Fail)
+	}
 	again := func(b *builder) *builder { return b.begin(20, "good", 1).end(20.1, "good", 1, plan.OK) }
 	inAnotherProcess := func(b *builder, from float64) *builder {
 		b.at(0, history.Line{Kind: history.Started, Process: "billing-0.2", Load: "billing", What: "0"})
@@ -272,6 +282,17 @@ func TestTheCheckerFinds(t *testing.T) {
 		"also after a deploy":       {func(b *builder) *builder { return again(b).fault(2.2, 2.9, plan.Deploy, "billing") }, "again good"},
 		"not soon after a stall":    {func(b *builder) *builder { return again(b).fault(-20, -10, plan.Stall, "billing-0.1") }, ""},
 		"also long after a stall":   {func(b *builder) *builder { return again(b).fault(-90, -60, plan.Stall, "billing-0.1") }, "again good"},
+		"hundreds of runs":          {hundreds, "again good"},
+		"not if each is of a copy, and the group had no offsets": {func(b *builder) *builder {
+			for range 600 {
+				b.at(10, history.Line{Kind: history.Event, Load: "billing", Process: "billing-0.1", What: "Hopped", Name: "name good", Target: "orders.billing.retry.45ms to orders.billing.retry.45ms"})
+			}
+			return hundreds(b).at(15, history.Line{Kind: history.Event, Load: "billing", What: "done: " + plan.ExpireOffsets, Target: "orders"})
+		}, ""},
+		"immediate retries again": {immediatelyAgain, "again once"},
+		"not if the process joined again between them": {func(b *builder) *builder {
+			return immediatelyAgain(b).at(4.15, history.Line{Kind: history.Event, Load: "billing", Process: "billing-0.1", What: "assigned", Target: "orders"})
+		}, ""},
 		"not while commits are late": {func(b *builder) *builder {
 			return again(b).at(5, history.Line{Kind: history.Event, Process: "billing-0.1", What: runsAgain})
 		}, ""},

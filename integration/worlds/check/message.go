@@ -89,6 +89,9 @@ func (c *checker) checkMessage(m *message) {
 		}
 	}
 	if counted > maxRuns {
+		if c.resets(m.key.service, 0) > 0 && counted <= c.copies(m)+maxRuns {
+			return // a group without offsets runs each copy that hopped
+		}
 		c.violatef(history.Again, m.key.id, "it ran %d times", counted)
 		return
 	}
@@ -195,7 +198,7 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 		case attempt <= r.version.MaxRetries && (r.version.Order == plan.OrderBlocking || c.world.Bounds.Order == plan.OrderThroughRetries) &&
 			(c.countsInMemory(r.name) || slices.ContainsFunc(runs[i+1:], func(other *run) bool { return c.countsInMemory(other.name) })):
 			explained++ // in another process they begin again
-		case attempt <= r.version.Immediate && i < len(runs)-1 && (runs[i+1].name != r.name || c.touched(m.key.service, r.name, r.end, runs[i+1].begin) || m.cutBetween(r.end, runs[i+1].begin)):
+		case attempt <= r.version.Immediate && i < len(runs)-1 && (runs[i+1].name != r.name || c.touched(m.key.service, r.name, r.end, runs[i+1].begin) || m.cutBetween(r.end, runs[i+1].begin) || c.joinedAgain(m, r, runs[i+1].begin)):
 			explained++ // so it is with retries that run immediately
 		}
 	}
@@ -209,6 +212,25 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 			attempt, len(runs), explained, touched, c.describe(m))
 		return extra
 	}
+}
+
+// copies returns how many copies of a message hopped.
+func (c *checker) copies(m *message) (n int) {
+	for _, e := range c.events {
+		if e.What == "Hopped" && c.concerns(e, m) {
+			n++
+		}
+	}
+	return n
+}
+
+// joinedAgain reports whether the process of a failed run got the partitions of the topic again before a moment. It had returned the
+// messages that did not run.
+func (c *checker) joinedAgain(m *message, r *run, before int64) bool {
+	_, failed := m.failed(r)
+	return failed && slices.ContainsFunc(c.events, func(e history.Line) bool {
+		return e.What == "assigned" && e.Process == r.name && e.Target == m.plan.Topic && e.At >= r.end && e.At <= before
+	})
 }
 
 // countsInMemory reports whether a process has reported that commits or notes do not have the attempts of messages.
