@@ -102,9 +102,11 @@ const (
 	WriterWatermill Writer = "watermill"
 	WriterConnect   Writer = "kafka-connect"
 	WriterStreams   Writer = "kafka-streams"
-	WriterRabbitMQ  Writer = "rabbitmq" // RabbitMQ itself, by a dead-letter exchange
-	WriterSQS       Writer = "sqs"      // SQS itself, by a RedrivePolicy
-	WriterUnknown   Writer = ""         // it has no headers that are understood
+	// WriterShareGroup is a Kafka broker, for a share group (KIP-1191).
+	WriterShareGroup Writer = "kafka-share-group"
+	WriterRabbitMQ   Writer = "rabbitmq" // RabbitMQ itself, by a dead-letter exchange
+	WriterSQS        Writer = "sqs"      // SQS itself, by a RedrivePolicy
+	WriterUnknown    Writer = ""         // it has no headers that are understood
 )
 
 // Outcome is the outcome of a dead letter in a task.

@@ -9,18 +9,19 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/foreign"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // ReadHeaders sets the fields of a dead letter that come from its headers: State, ID, Writer, Findings,
 // Foreign and Mismatch. ours are the headers that redeliver added, or nil if there are none; m.Headers
-// are the others. If no header has an id, ReadHeaders calls fallback for one. It removes a Time outside the years 0 to
-// 9999, which must be wrong.
+// are the others. If no header has an id, ReadHeaders calls fallback for one. It removes a Time
+// that cannot be when a message was written.
 //
 // If ours name another group or origin than info, the message does not belong to this DLQ. It gets a
 // Mismatch: it is shown, and a replay refuses it.
 func ReadHeaders(m *deadletter.Message, info deadletter.Info, ours []driver.Header, fallback func() string) {
-	if y := m.Time.UTC().Year(); y < 0 || y > 9999 { // some times in milliseconds do not fit into 64 bits
-		m.Time = time.Time{} // JSON cannot represent it
+	if !limits.Plausible(m.Time) { // JSON cannot represent some of them
+		m.Time = time.Time{}
 	}
 	if len(ours) > 0 {
 		m.Writer = deadletter.WriterRedeliver

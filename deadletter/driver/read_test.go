@@ -183,7 +183,9 @@ func TestTimesOutsideJSONAreRemoved(t *testing.T) {
 		{time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), false},
 		{time.Date(-1, 12, 31, 23, 59, 59, 0, time.UTC), false},
 		{time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), true},
-		{time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC), true},
+		{time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC), false},
+		{time.UnixMilli(1763700000), false}, // seconds instead of milliseconds
+		{time.UnixMilli(-1), false},         // Kafka's time of a record without one
 		{time.Unix(1763700000, 0).UTC(), true},
 	} {
 		m := &deadletter.Message{Time: c.at}
@@ -193,6 +195,27 @@ func TestTimesOutsideJSONAreRemoved(t *testing.T) {
 		}
 		if _, err := json.Marshal(m.Time); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// The broker fills one DLQ for several share groups. A replay sends no group the messages of another one.
+func TestADLQOfShareGroupsSeparatesThem(t *testing.T) {
+	t.Parallel()
+	h := func(name, value string) deadletter.Header { return deadletter.Header{Name: name, Value: []byte(value)} }
+	for group, foreign := range map[string]bool{"billing": false, "shipping": true} {
+		m := read([]deadletter.Header{
+			h("tenant", "acme"), h("__dlq.errors.topic", "orders"), h("__dlq.errors.partition", "0"), h("__dlq.errors.offset", "7"), h("__dlq.errors.group", group),
+			h("__dlq.errors.delivery.count", "5"), h("__dlq.errors.message", "delivery count limit reached"),
+		})
+		if m.Writer != deadletter.WriterShareGroup || m.State.Attempts != 5 || m.State.Error != "delivery count limit reached" || m.State.Source.Offset != 7 || m.State.Reason != redeliver.ReasonExhausted {
+			t.Errorf("group %s: read as %+v", group, m)
+		}
+		if len(m.Headers) != 1 || m.Headers[0].Name != "tenant" || len(m.Foreign) != 6 {
+			t.Errorf("group %s: the message has the headers %+v", group, m.Headers)
+		}
+		if m.State.Group != group || (m.Mismatch != "") != foreign {
+			t.Errorf("a message of group %s is of %s in the DLQ of billing: %q", group, m.State.Group, m.Mismatch)
 		}
 	}
 }

@@ -1,5 +1,5 @@
 // Package foreign reads and writes the headers of other programs that fill dead-letter queues: Spring Kafka, Kafka
-// Connect, Kafka Streams, Watermill, RabbitMQ and SQS. It turns their description of a failure into the state of a
+// Connect, Kafka Streams, share groups, Watermill, RabbitMQ and SQS. It turns their description of a failure into the state of a
 // message, and removes it from the message's headers.
 package foreign
 
@@ -19,6 +19,7 @@ import (
 const (
 	connectPrefix = "__connect.errors."
 	streamsPrefix = "__streams.errors." // of Kafka Streams, KIP-1034
+	sharePrefix   = "__dlq.errors."     // of the broker, for a share group: KIP-1191
 
 	rabbitDeath = "x-death" // adapters write it as JSON
 	rabbitFirst = "x-first-death-"
@@ -40,6 +41,8 @@ func writerOf(name string) deadletter.Writer {
 		return deadletter.WriterConnect
 	case strings.HasPrefix(name, streamsPrefix):
 		return deadletter.WriterStreams
+	case strings.HasPrefix(name, sharePrefix):
+		return deadletter.WriterShareGroup
 	case name == rabbitDeath, strings.HasPrefix(name, rabbitFirst), strings.HasPrefix(name, rabbitLast):
 		return deadletter.WriterRabbitMQ
 	case name == sqsSource:
@@ -93,6 +96,8 @@ func Read(m *deadletter.Message, info deadletter.Info) {
 		readConnect(m, info, values, text)
 	case deadletter.WriterStreams:
 		readStreams(m, info, values, text)
+	case deadletter.WriterShareGroup:
+		readShareGroup(m, info, values, text)
 	case deadletter.WriterRabbitMQ:
 		readRabbit(m, info, values, text)
 	case deadletter.WriterSQS:
@@ -139,6 +144,18 @@ func readStreams(m *deadletter.Message, info deadletter.Info, values map[string]
 		st.Reason = redeliver.ReasonUndecodable
 	}
 	readTextPlace(m, info, values, text, streamsPrefix)
+}
+
+// readShareGroup reads the headers of a Kafka broker. Several share groups may have one DLQ.
+func readShareGroup(m *deadletter.Message, info deadletter.Info, values map[string][]byte, text func(string) string) {
+	st := &m.State
+	st.Error = cmp.Or(text(sharePrefix+"message"), "Kafka dead-lettered it: the share group did not accept it")
+	st.Reason = redeliver.ReasonExhausted
+	if n, err := strconv.Atoi(text(sharePrefix + "delivery.count")); err == nil && n > 0 && n <= limits.MaxAttempts {
+		st.Attempts = n
+	}
+	readTextPlace(m, info, values, text, sharePrefix)
+	m.CheckSubscription(info, text(sharePrefix+"group"), "")
 }
 
 // rabbitDeaths is an entry of x-death: how often a message was dead-lettered from one queue for one reason.

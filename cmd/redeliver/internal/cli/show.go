@@ -39,7 +39,7 @@ type messageRow struct {
 	TraceID     string      `json:"trace_id,omitempty"` // of the last attempt
 	Source      *sourceRow  `json:"source,omitempty"`   // position in the origin
 	Handler     string      `json:"handler,omitempty"`
-	Filler      string      `json:"filler,omitempty"`   // redeliver, spring-kafka, watermill, kafka-connect, kafka-streams
+	Filler      string      `json:"filler,omitempty"`   // redeliver, spring-kafka, watermill, kafka-connect, kafka-streams, kafka-share-group
 	Mismatch    string      `json:"mismatch,omitempty"` // why it belongs to another group or origin
 	Findings    []string    `json:"findings,omitempty"` // problems of its headers
 	Key         []byte      `json:"key"`                // base64; null for none
