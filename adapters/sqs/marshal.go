@@ -26,7 +26,7 @@ const (
 	//	bytes       those of them that are not UTF-8: a list of pairs of name and value,
 	//	            in base64
 	//	uuid        a UUID that SQS refuses, in base64
-	//	attributes  attributes of other types that an import had no room for: a list of
+	//	attributes  those of other types that an import had no room for: a list of
 	//	            name, type and value, in base64
 	EncodedAttribute = wire.EncodedAttribute
 	// StateAttribute is the one message attribute in which redeliver's state travels:

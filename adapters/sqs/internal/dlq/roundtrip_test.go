@@ -65,7 +65,7 @@ func TestAnyMessageIsTheSameEverywhere(t *testing.T) {
 		was := anyMessage(t)
 		rec := wire.Record{Native: was, CopyID: "first", FirstID: "first"}
 		st := redeliver.State{ID: "first", Group: "orders.fifo", Origin: "orders.fifo", Attempts: 2, Reason: redeliver.ReasonExhausted, LastFailed: time.Unix(1_700_000_001, 0).UTC()}
-		received := func(o wire.Outgoing) *types.Message { //nolint:gocritic // as its callers have it
+		received := func(o wire.Outgoing) *types.Message {
 			return &types.Message{Body: &o.Body, MessageId: aws.String("copy"), MessageAttributes: maps.Clone(o.Attributes), Attributes: map[string]string{
 				wire.GroupID: o.Group, wire.DedupID: "dead-1", wire.TraceHeader: o.Trace, wire.SentTimestamp: "1700000002000",
 			}}
