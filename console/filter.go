@@ -14,7 +14,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/bytetext"
-	"github.com/redeliver/redeliver/internal/errortext"
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // The names of the filter's parameters in addresses and forms.
@@ -30,6 +30,7 @@ const (
 	pReason      = "reason"
 	pType        = "type"
 	pText        = "text"
+	pBody        = "body"   // in the form of an edit it is the new body
 	pChosen      = "chosen" // set by a list with checkboxes
 )
 
@@ -79,6 +80,7 @@ func readFilter(v url.Values) (f deadletter.Filter, err error) {
 		f.Reasons = append(f.Reasons, redeliver.Reason(r))
 	}
 	f.ErrorType, f.ErrorText = v.Get(pType), v.Get(pText)
+	f.BodyText = v.Get(pBody)
 	if s := v.Get(pKey); s != "" {
 		if f.Key, err = bytetext.Parse(s); err != nil {
 			return f, invalidInput("the key: %v", err)
@@ -111,7 +113,7 @@ func readFilter(v url.Values) (f deadletter.Filter, err error) {
 }
 
 func filterParam(name string) bool {
-	return slices.Contains([]string{pFingerprint, pID, pAt, pKey, pHeader, pValue, pAfter, pBefore, pReason, pType, pText}, name)
+	return slices.Contains([]string{pFingerprint, pID, pAt, pKey, pHeader, pValue, pAfter, pBefore, pReason, pType, pText, pBody}, name)
 }
 
 func nonEmpty(values []string) (out []string) {
@@ -154,6 +156,7 @@ func writeFilter(v url.Values, f *deadletter.Filter) {
 	}
 	set(pType, f.ErrorType)
 	set(pText, f.ErrorText)
+	set(pBody, f.BodyText)
 	if f.Key != nil {
 		set(pKey, bytetext.Format(f.Key))
 	}
@@ -183,9 +186,14 @@ func address(page, key string, f *deadletter.Filter, more ...string) string {
 	return page + "?" + v.Encode()
 }
 
-// describe is describeFilter with the errors of the causes instead of their fingerprints.
-func (o *overview) describe(f *deadletter.Filter) (parts []string) {
+// describe is describeFilter with the errors of the causes instead of their fingerprints. The messages of a task's causes may
+// be gone from the DLQ.
+func (o *overview) describe(f *deadletter.Filter, causes ...deadletter.Cause) (parts []string) {
 	for _, fingerprint := range f.Fingerprints {
+		if i := slices.IndexFunc(causes, func(c deadletter.Cause) bool { return c.Fingerprint == fingerprint }); i >= 0 {
+			parts = append(parts, "cause: "+limits.CutMiddle(causes[i].Error, maxCauseText))
+			continue
+		}
 		i := slices.IndexFunc(o.Summary.Groups, func(g deadletter.Group) bool { return g.Fingerprint == fingerprint })
 		switch {
 		case i < 0:
@@ -193,7 +201,7 @@ func (o *overview) describe(f *deadletter.Filter) (parts []string) {
 		case o.Summary.Groups[i].Error == "":
 			parts = append(parts, "no error was recorded")
 		default:
-			parts = append(parts, "cause: "+truncate(errortext.Normalise(o.Summary.Groups[i].Error), maxCauseText))
+			parts = append(parts, "cause: "+limits.CutMiddle(o.Summary.Groups[i].Error, maxCauseText))
 		}
 	}
 	others := *f
@@ -233,6 +241,9 @@ func describeFilter(f *deadletter.Filter) (parts []string) {
 	}
 	if f.ErrorText != "" {
 		parts = append(parts, "error text with "+f.ErrorText)
+	}
+	if f.BodyText != "" {
+		parts = append(parts, "body with "+f.BodyText)
 	}
 	if !f.After.IsZero() {
 		parts = append(parts, "failed from "+f.After.Format(time.DateTime)+" UTC")

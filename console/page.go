@@ -20,7 +20,6 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/bytetext"
-	"github.com/redeliver/redeliver/internal/errortext"
 )
 
 //go:embed templates/*.html assets/*
@@ -66,7 +65,7 @@ var functions = template.FuncMap{
 	"lookAt": func(at deadletter.Position) *deadletter.Filter {
 		return &deadletter.Filter{Positions: []deadletter.Position{at}}
 	},
-	"pattern": errortext.Normalise,
+	"middle": middle, "emptyLevels": emptyLevels, "fullLevels": fullLevels, "waitingTotal": waitingTotal,
 	"exactly": regexp.QuoteMeta,
 	"shorten": func(s string) string { return truncate(s, 4<<10) },
 }

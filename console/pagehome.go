@@ -9,12 +9,13 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/deadletter"
-	"github.com/redeliver/redeliver/internal/errortext"
 )
 
 // homePage is the page of all DLQs.
 type homePage struct {
 	Queues []queueView
+	// Quiet are the empty queues that need no attention, if there are more than a few.
+	Quiet []queueView
 	// Total is the number of dead letters in all DLQs. Empty reports whether there are none, Uncounted whether some DLQs
 	// were not counted.
 	Total            int64
@@ -113,8 +114,51 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 	} else { // those that need attention first
 		slices.SortStableFunc(p.Queues, func(x, y queueView) int { return cmp.Compare(y.attention(), x.attention()) })
 	}
+	p.fold()
 	c.show(w, r, http.StatusOK, "home", layout{Title: "All queues", Nav: "home", Live: true, Page: p})
 	return nil
+}
+
+// maxQuiet is the number of empty queues that are shown like the others.
+const maxQuiet = 3
+
+// fold moves the empty queues to Quiet. It keeps those with a task, a pause or waiting messages.
+func (p *homePage) fold() {
+	if p.Empty {
+		return
+	}
+	quiet := func(v queueView) bool {
+		return v.State == "empty" && v.Paused == nil && v.Holder == nil && waitingTotal(v.Waiting) == 0
+	}
+	for _, v := range p.Queues {
+		if quiet(v) {
+			p.Quiet = append(p.Quiet, v)
+		}
+	}
+	if len(p.Quiet) <= maxQuiet {
+		p.Quiet = nil
+		return
+	}
+	p.Queues = slices.DeleteFunc(p.Queues, quiet)
+}
+
+// fullLevels returns the levels that have messages, or may have some, and emptyLevels the others.
+func fullLevels(all []Level) []Level {
+	return slices.DeleteFunc(slices.Clone(all), isEmptyLevel)
+}
+
+func emptyLevels(all []Level) []Level {
+	return slices.DeleteFunc(slices.Clone(all), func(l Level) bool { return !isEmptyLevel(l) })
+}
+
+func isEmptyLevel(l Level) bool { return l.Count == 0 && l.Late <= 0 && l.Overdue < minOverdue }
+
+// waitingTotal returns the number of waiting messages.
+func waitingTotal(all []Level) (n int64) {
+	for _, l := range all {
+		n += l.Count
+	}
+	return n
 }
 
 // maxGroups is the maximum number of causes on a page.
@@ -138,7 +182,6 @@ type groupView struct {
 	Share   float64
 	Width   int // of the bar, 0 to 100
 	Average int64
-	Pattern string // the error without the numbers, ids and quotations in which the messages differ
 }
 
 func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
@@ -156,7 +199,7 @@ func (c *Console) dlq(w http.ResponseWriter, r *http.Request) error {
 	p.ReplayDenied = c.denialOf(who, o.Key, ActionReplay)
 	groups := o.Summary.Groups
 	for i := from; i < min(from+maxGroups, len(groups)); i++ {
-		g := groupView{Group: groups[i], Pattern: errortext.Normalise(groups[i].Error)}
+		g := groupView{Group: groups[i]}
 		if o.Summary.Matched > 0 {
 			g.Share = float64(g.Count) / float64(o.Summary.Matched)
 			g.Width = max(1, int(g.Share*100))

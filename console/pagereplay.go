@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,7 +33,7 @@ type taskFormPage struct {
 	Hidden   []hiddenField // the filter, as hidden fields
 	// The text of the form's fields.
 	Reason, Rate, Canary, Watch string
-	// Waits is the sum of the levels on which messages wait, or 0 if it is at most the default of Watch.
+	// Waits is how long the retries of these messages took, or 0 if it is at most the default of Watch.
 	Waits time.Duration
 	// ReadCost is set if counting changes something and the user has not agreed to it.
 	ReadCost, ReadURL string
@@ -83,7 +84,7 @@ func (c *Console) taskFormHandler(a Action, title string) func(http.ResponseWrit
 		}
 		p := taskFormPage{
 			overview: o, Filter: &f, Words: o.describe(&f), Hidden: hiddenFields(o.Key, &f),
-			Reason: q.Get("why"), Rate: q.Get("rate"), Canary: "1, 10, 100", Watch: limits.ShortDuration(defaultWatch), Waits: o.waits(),
+			Reason: q.Get("why"), Rate: q.Get("rate"), Canary: "1, 10, 100", Watch: limits.ShortDuration(defaultWatch), Waits: o.waits(&f),
 		}
 		if q.Has("canary") {
 			p.Canary = q.Get("canary")
@@ -218,11 +219,12 @@ func readWatch(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// waits returns the sum of the levels on which messages of the group wait, or 0 if it is at most defaultWatch.
-func (o *overview) waits() (sum time.Duration) {
-	for _, l := range o.Waiting {
-		if d, err := time.ParseDuration(l.Name); err == nil {
-			sum += d
+// waits returns how long the attempts of a message took from its first failure to its last, at most over the causes that the filter
+// selects, or 0 if it is at most defaultWatch. The levels say less: many of them are old, or spare.
+func (o *overview) waits(f *deadletter.Filter) (sum time.Duration) {
+	for i := range o.Summary.Groups {
+		if g := &o.Summary.Groups[i]; len(f.Fingerprints) == 0 || slices.Contains(f.Fingerprints, g.Fingerprint) {
+			sum = max(sum, g.Retried)
 		}
 	}
 	if sum <= defaultWatch {

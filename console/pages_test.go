@@ -41,9 +41,13 @@ func TestPagesShowAgeAndRetention(t *testing.T) {
 			failingMessage("o-3", "bank is closed", "\x00\x01\xff"))
 		c := open(t, b, Config{Queues: []Queue{{Queue: s.queue}}, Title: "The shop"})
 
-		get(t, c, "/").has(t, "The shop", "3 dead letters", "orders.billing.dlq", "orders → billing", "2 × card <n>", "3 from the last hour", "The broker does not report waiting messages")
+		get(t, c, "/").has(t, "The shop", "3 dead letters", "orders.billing.dlq", "orders → billing", "2 × card 4712 declined", "3 from the last hour", "The broker does not report waiting messages")
 		get(t, c, page("dlq", s.queue)).has(t, "Dead letters 3", "Causes 2", "bank is closed", "67 %", "o-1", "o-2", "o-3", "View as table")
 
+		found := get(t, c, page("messages", s.queue, "body", "line two"))
+		if found.has(t, "body with line two", "o-2"); strings.Contains(found.text(), "o-1") || strings.Contains(found.text(), "o-3") {
+			t.Error("the text is not in the body of all messages")
+		}
 		some := get(t, c, page("messages", s.queue, "text", "CLOSED"))
 		some.has(t, "error text with CLOSED", "o-3")
 		if strings.Contains(some.text(), "o-1") {
@@ -218,7 +222,7 @@ func TestWaitingMessagesAndRetentionAreShown(t *testing.T) {
 		}
 		defer c.Close()
 		synctest.Wait()
-		get(t, c, "/").has(t, "east", "10s: 4 1m:", "1m: 5 2 late", "2m: 6 late by 3 min 3m: 7", "dropped in 19 h")
+		get(t, c, "/").has(t, "east", "22 waiting: 10s 4 , 1m 5 2 late", "2 late , 2m 6 late by 3 min", "2m 6 late by 3 min , 3m 7", "dropped in 19 h")
 		get(t, c, page("dlq", q)).has(t, "Dropped by the broker in 19 h", "1m 5 2 late", "2m 6 late by 3 min 3m 7")
 	})
 }

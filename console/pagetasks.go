@@ -87,7 +87,7 @@ func (c *Console) task(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	v.Words = o.describe(&t.Filter)
+	v.Words = o.describe(&t.Filter, t.Causes...)
 	c.show(w, r, http.StatusOK, "task", layout{Title: "Task " + tableText(t.ID), Nav: "tasks", Live: true, Page: v})
 	return nil
 }

@@ -39,6 +39,7 @@ func requests(t *testing.T, q deadletter.Queue) []request {
 		{"causes", "POST", "/causes", form(), RoleViewer, false},
 		{"messages", "GET", page("messages", q, "reason", "exhausted"), nil, RoleViewer, false},
 		{"search by error", "GET", page("messages", q, "text", "card"), nil, RoleReader, false},
+		{"search by body", "GET", page("messages", q, "body", "card"), nil, RoleReader, false},
 		{"search by key", "GET", page("messages", q, "key", "customer-o-1"), nil, RoleReader, false},
 		{"search by header", "GET", page("messages", q, "header", "fails", "value", "x"), nil, RoleReader, false},
 		{"a message", "GET", page("message", q, "at", at), nil, RoleViewer, false},

@@ -163,7 +163,7 @@ func (svc *service) listNewest(ctx context.Context, who Actor, q *openQueue, cou
 // searchesContent reports whether a filter matches by the content of messages. A user who may not see the content must
 // not discover it by searching.
 func searchesContent(f *deadletter.Filter) bool {
-	return f.Key != nil || len(f.Headers) > 0 || f.ErrorText != ""
+	return f.Key != nil || len(f.Headers) > 0 || f.ErrorText != "" || f.BodyText != ""
 }
 
 // newListRow returns the row of a message in a list. It keeps only the part of the key that is shown, because a list

@@ -76,6 +76,10 @@ func (svc *service) redactTask(who Actor, q *openQueue, t deadletter.Task) queue
 		w.Task = w.Run.Task
 	}
 	w.Filter = svc.redactFilter(who, q.info, &w.Filter)
+	w.Causes = slices.Clone(w.Causes)
+	for i := range w.Causes {
+		w.Causes[i].Error = svc.redactErrorText(who, q.info, nil, w.Causes[i].Error)
+	}
 	w.Note = svc.redactQuotation(who, q.info, w.Note)
 	w.Why = svc.redactErrorText(who, q.info, nil, w.Why)
 	w.Diff = svc.redactDiff(who, q, w.Diff)

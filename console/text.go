@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Limits of what is shown; the whole body can be downloaded.
@@ -18,6 +20,8 @@ const (
 	maxHex    = 2 << 10
 	maxLine   = 300 // bytes of a text in a table
 	maxIndent = 256 << 10
+	// maxErrorText is the maximum number of bytes of an error in a table: a few lines.
+	maxErrorText = 180
 )
 
 // escapeInvisible makes text visible. It escapes control characters, invisible characters such as zero width and
@@ -67,6 +71,9 @@ func truncate(s string, n int) string {
 	}
 	return s[:n] + "…"
 }
+
+// middle returns a text of some lines for an error: it keeps the end, which has the cause.
+func middle(v string) string { return escapeInvisible(limits.CutMiddle(v, maxErrorText)) }
 
 // tableText returns a short text for a table, with invisible characters escaped.
 func tableText(v any) string {

@@ -55,7 +55,7 @@ func TestWaitingMessagesAreCountedRarelyAndTheirErrorHidesNoDLQ(t *testing.T) {
 		}
 		q.answers(nil)
 		<-time.After(time.Hour)
-		get(t, c, "/").has(t, "10s: 4")
+		get(t, c, "/").has(t, "4 waiting: 10s 4")
 		if n := q.answers(nil); n < 50 || n > 62 {
 			t.Errorf("it was asked %d times in an hour", n)
 		}

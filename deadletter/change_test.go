@@ -162,3 +162,18 @@ func TestATaskKeepsItsCauses(t *testing.T) {
 		t.Errorf("recorded is %+v", saved)
 	}
 }
+
+// A cause says how long the retries of its messages took, so that a watch can be longer. The time before a replay does not count.
+func TestACauseSaysHowLongRetriesTook(t *testing.T) {
+	t.Parallel()
+	h := newOrders(3)
+	at := time.Unix(1_700_000_000, 0)
+	for i, m := range h.messages {
+		m.State.FirstFailed, m.State.LastFailed = at, at.Add(time.Duration(i+1)*time.Minute)
+	}
+	h.messages[2].State.Replayed, h.messages[2].State.LastFailed = at.Add(time.Hour), at.Add(time.Hour+30*time.Second)
+	sum, err := deadletter.Groups(t.Context(), h, deadletter.Filter{})
+	if err != nil || len(sum.Groups) != 1 || sum.Groups[0].Retried != 2*time.Minute {
+		t.Errorf("%+v: %v", sum.Groups, err)
+	}
+}

@@ -27,6 +27,8 @@ type Group struct {
 	// Keys is the share of the DLQ's distinct keys that are in the group, from 0 to 1. 0 means that no message has a key. It is
 	// an estimate, a few per cent off, if there are more than 256 keys.
 	Keys float64
+	// Retried is the longest time from the first failure of a message to its last one, since it was last replayed.
+	Retried time.Duration
 	// Replays is the least number of replays of a message that can be replayed, and -1 if there is none.
 	Replays int
 	// ErrorType, Error, Reason and Handler are those of the group's latest message. Example is the
@@ -131,6 +133,9 @@ func (g *Group) add(m *Message) {
 	first := m.State.FirstFailed
 	if first.IsZero() {
 		first = at
+	}
+	if from := later(first, m.State.Replayed); m.State.LastFailed.After(from) {
+		g.Retried = max(g.Retried, m.State.LastFailed.Sub(from))
 	}
 	if g.Count == 1 || !at.Before(g.LastSeen) {
 		g.Error, g.ErrorType, g.Reason, g.Handler, g.Example = m.State.Error, m.State.ErrorType, m.State.Reason, m.Handler, m.Position

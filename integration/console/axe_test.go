@@ -46,7 +46,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 	s.open(console.Config{Queues: []console.Queue{{Queue: waiting{empty.queue}}}, Notes: []string{"one is not shown"}, TraceURL: "https://traces.example.com/{trace}"})
 	b := open(t)
 	b.visit(s.url)
-	b.until(headed("14 dead letters") + " && " + says("card <n>"))
+	b.until(headed("14 dead letters") + " && " + says("declined"))
 	b.visit(s.page("replay", "&type=*bank.NotFoundError&canary="))
 	b.do(chromedp.SendKeys("input[name=why]", "a test", chromedp.ByQuery))
 	b.click("form.order button.main", "Replay")

@@ -55,7 +55,7 @@ func TestEveryPageCanBeRead(t *testing.T) {
 	s.open(console.Config{})
 	b := open(t)
 	b.visit(s.url)
-	b.until(headed("14 dead letters") + " && " + says("card <n>"))
+	b.until(headed("14 dead letters") + " && " + says("declined"))
 	b.visit(s.page("replay", "&type=*bank.NotFoundError&canary="))
 	b.do(chromedp.SendKeys("input[name=why]", "a test", chromedp.ByQuery))
 	b.click("form.order button.main", "Replay")

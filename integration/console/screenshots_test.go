@@ -61,7 +61,7 @@ func TestScreenshots(t *testing.T) {
 		take(name)
 	}
 	b.visit(s.url)
-	b.until(says("limit of") + " && " + says("card <n>"))
+	b.until(says("limit of") + " && " + says("declined"))
 	refunds.queue.silent.Store(true)
 	b.until(says("no answer"))
 	take("home")

@@ -84,7 +84,7 @@ func TestTroubleIsReported(t *testing.T) {
 	s.open(console.Config{})
 	b := open(t)
 	b.visit(s.url)
-	b.until(headed("3 dead letters") + " && " + says("card <n>"))
+	b.until(headed("3 dead letters") + " && " + says("declined"))
 	s.queue.silent.Store(true)
 	b.until(says("no answer") + " && " + says("connection refused"))
 	b.has("3", "Not all queues could be counted")
@@ -104,7 +104,7 @@ func TestTroubleIsReported(t *testing.T) {
 	}
 	offline := "document.getElementById('offline')"
 	b.until(offline + ".checkVisibility() && " + says("Disconnected since"))
-	b.has("card <n>", "Not up to date.")
+	b.has("declined", "Not up to date.")
 	if eval[bool](b, "document.getElementById('live-status').innerText.startsWith('Updates on')") {
 		t.Error("a page without a server claims to be up to date")
 	}

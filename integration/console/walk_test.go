@@ -91,9 +91,9 @@ func TestACauseIsReplayedByKeyboard(t *testing.T) {
 	b.until("document.activeElement.id === 'main'")
 
 	b.follow(fmt.Sprintf("e.innerText === %q", s.dlq), s.dlq)
-	b.until(says("card <n>")) // read, and not only counted
+	b.until(says("declined")) // read, and not only counted
 	b.has("Causes", "88 %", "*bank.Error", "exhausted")
-	b.follow("e.closest('tbody th')?.innerText.includes('card <n>')", "Messages")
+	b.follow("e.closest('tbody th')?.innerText.includes('declined')", "Messages")
 	b.has("o-0", "customer-0")
 	if eval[bool](b, says("o-last")) {
 		t.Error("the other cause is among them")
@@ -151,7 +151,7 @@ func TestACauseIsReplayedWithoutJavaScript(t *testing.T) {
 		t.Error("a script has run")
 	}
 	b.click(fmt.Sprintf("a[href$=%q]", s.dlq), s.dlq)
-	again("card <n>")
+	again("declined")
 	b.click(`tbody a.button[href^="replay?"]`, "Replay ")
 	// A replay without a reason is refused.
 	b.do(chromedp.Click("form.order button.main", chromedp.ByQuery))
