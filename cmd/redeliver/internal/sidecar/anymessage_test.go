@@ -82,8 +82,8 @@ func TestAProgramGetsAnyMessage(t *testing.T) {
 			if err := json.Unmarshal(batch, &line); err != nil {
 				t.Fatal(err)
 			}
-			const ceTime = "Ce-time" // as the sidecar writes it
-			times := []string{post.Get("Redeliver-Timestamp"), strings.Join(event[ceTime], ""), event.Get("Redeliver-Timestamp"), line.Timestamp}
+			ceTime := strings.Join(event["Ce-time"], "") //nolint:staticcheck // the sidecar writes it in this form
+			times := []string{post.Get("Redeliver-Timestamp"), ceTime, event.Get("Redeliver-Timestamp"), line.Timestamp}
 			for _, e := range env {
 				if value, ok := strings.CutPrefix(e, "REDELIVER_TIMESTAMP="); ok {
 					times = append(times, value)
