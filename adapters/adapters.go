@@ -33,6 +33,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/rules"
@@ -51,13 +52,17 @@ type Config[R any] struct {
 	// Codec returns the parts of a record. The Consumer completes the states of first deliveries: Origin, Group, the
 	// expiry in redeliver.HeaderExpires, and, if the producer gave no id, the ID origin/partition/offset@timestamp. Without
 	// a timestamp it is derived:origin/partition/offset, which middleware.Dedup does not accept. A producer's id of that
-	// form gets the prefix given:, and an id of more than 512 bytes is hashed. A panic of Message is an error. Required.
+	// form gets the prefix given:, and an id of more than 512 bytes is hashed. Required.
 	Codec driver.Codec[R]
 	// Store writes messages to where they wait and to the DLQ. Required.
 	Store driver.Store[R]
-	// Handler handles a record; nil means success. Many goroutines call it at once. Default: handlers receive from
-	// [Consumer.Messages], and need middleware.Retry.
+	// Handler handles a record; nil means success. Many goroutines call it at once. One of Handler, BatchHandler and ToWatermill is
+	// required.
 	Handler func(ctx context.Context, record R) error
+	// ToWatermill makes Watermill messages for a Router with middleware.Retry, which receives them from [Consumer.Messages]. Set it
+	// instead of Handler. It returns a new message, as first published, which shares no bytes with the record. The handler's context
+	// has the values of the message's. An error or a panic sends the record to the DLQ, undecodable.
+	ToWatermill func(m *driver.Message[R]) (*message.Message, error)
 	// BatchHandler handles many records at once, as Batch says. Set it instead of Handler. Each message has its own answer and its
 	// own attempts; docs/reference/batching.md says which answer counts. Default: none.
 	BatchHandler func(ctx context.Context, b *mq.Batch[R]) error
@@ -124,6 +129,10 @@ func (c *Config[R]) validate() error {
 	rules.RequireGroup(&ps, "Group", c.Group)
 	rules.Require(&ps, "Codec", c.Codec != nil)
 	rules.Require(&ps, "Store", c.Store != nil)
+	rules.Require(&ps, "Handler", c.Handler != nil || c.BatchHandler != nil || c.ToWatermill != nil)
+	if c.ToWatermill != nil && (c.Handler != nil || c.BatchHandler != nil) {
+		ps.Add("ToWatermill", "set", "must not be set together with Handler or BatchHandler")
+	}
 	if c.BatchHandler != nil {
 		if c.Handler != nil {
 			ps.Add("BatchHandler", "set", "must not be set together with Handler")
@@ -143,8 +152,8 @@ type Consumer[R any] struct {
 	engine  *engine.Engine[R]
 	codec   codec[R]
 	options engine.LaneOptions[R]
-	out     chan *message.Message // nil with a handler of records
-	jitter  time.Duration         // the largest that the policy's backoff adds to a delay
+	router  *binding.Handler[R] // nil with a handler of records
+	jitter  time.Duration       // the largest that the policy's backoff adds to a delay
 	readers *engine.Readers
 
 	pause   *engine.PausePoller // nil if the group cannot be paused
@@ -184,9 +193,9 @@ func New[R any](cfg Config[R]) (*Consumer[R], error) {
 	case handle != nil:
 		opt.BatchConfig = cfg.Batch.WithDefaults()
 		opt.Batch = func(b *engine.Batch, all []*engine.BatchMember[R]) error { return handle(b, newBatch(b, all)) }
-	case cfg.Handler == nil:
-		c.out = make(chan *message.Message)
-		opt.Out = c.out
+	case cfg.ToWatermill != nil:
+		c.router = binding.New(cfg.ToWatermill)
+		opt.Handler = c.router
 	}
 	c.engine = engine.New(opt)
 	return c, nil
@@ -206,10 +215,15 @@ func NewPauseMark(ctx context.Context, reason string, newOnly bool) redeliver.Pa
 	return engine.NewPauseMark(ctx, reason, newOnly)
 }
 
-// Messages returns the channel for a Watermill subscriber. It is nil if there is a Handler or a BatchHandler. Close closes it: a
+// Messages returns the channel for a Watermill subscriber. It is nil without Config.ToWatermill. Close closes it: a
 // subscriber calls Close after Run, because a Router waits for the end of the channel. A message is done when it is
 // acked. A nacked message has failed an attempt.
-func (c *Consumer[R]) Messages() <-chan *message.Message { return c.out }
+func (c *Consumer[R]) Messages() <-chan *message.Message {
+	if c.router == nil {
+		return nil
+	}
+	return c.router.Messages()
+}
 
 // Run reads a source until ctx ends, Close is called, or the source is lost or closes its channel. Then it waits for
 // messages in flight, up to Config.DrainTimeout. Run a source once; several sources may run at once, and share

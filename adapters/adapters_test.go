@@ -128,7 +128,7 @@ func (b *broker) Settle(*driver.Message[*record]) {
 	b.settled++
 }
 
-func (b *broker) Message(m *driver.Message[*record]) (*message.Message, error) {
+func (b *broker) toWatermill(m *driver.Message[*record]) (*message.Message, error) {
 	if m.Record.id == "panics" {
 		panic("no such schema")
 	}
@@ -181,7 +181,7 @@ func TestABadConfigurationIsRefusedWithAllItsProblems(t *testing.T) {
 	for _, p := range refused.Problems {
 		fields = append(fields, p.Field)
 	}
-	want := []string{"Origin", "Group", "Codec", "Store", "Batch", "Policy.Order", "MaxInFlight", "MaxRetriesInFlight", "MinInFlight", "NackDelay", "DrainTimeout", "SendTimeout", "MaxBytes"}
+	want := []string{"Origin", "Group", "Codec", "Store", "Handler", "Batch", "Policy.Order", "MaxInFlight", "MaxRetriesInFlight", "MinInFlight", "NackDelay", "DrainTimeout", "SendTimeout", "MaxBytes"}
 	if !slices.Equal(fields, want) {
 		t.Errorf("problems of %q, want %q", fields, want)
 	}
@@ -310,7 +310,9 @@ func TestWatermillMessages(t *testing.T) {
 		policy := redeliver.Policy{MaxRetries: redeliver.NoRetries}
 		b := newBroker(policy)
 		var ids []string
-		b.run(t, b.config(policy, nil), func() {
+		cfg := b.config(policy, nil)
+		cfg.ToWatermill = b.toWatermill
+		b.run(t, cfg, func() {
 			b.in <- &record{id: "panics"}
 			b.in <- &record{id: "4711"}
 			msg := <-b.consumer.Messages()

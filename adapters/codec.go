@@ -7,6 +7,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
 )
@@ -15,18 +16,6 @@ import (
 type codec[R any] struct {
 	driver.Codec[R]
 	origin, group string
-}
-
-// Message implements [driver.Codec]: a panic is an error.
-func (c codec[R]) Message(m *driver.Message[R]) (*message.Message, error) {
-	return engine.Unmarshal(unmarshaler[R](c), m)
-}
-
-type unmarshaler[R any] codec[R]
-
-// Unmarshal implements [engine.Unmarshaler].
-func (u unmarshaler[R]) Unmarshal(m *driver.Message[R]) (*message.Message, error) {
-	return u.Codec.Message(m)
 }
 
 // Age implements [driver.Codec].
@@ -63,4 +52,10 @@ func (c codec[R]) expires(m *driver.Message[R]) time.Time {
 	}
 	at, _ := limits.ParseTime(h.Get(redeliver.HeaderExpires))
 	return at
+}
+
+// PublishDue reads Watermill's delay metadata (package components/delay) for a publisher, and returns when a message published at
+// now may be delivered. ok is false if no delay is left.
+func PublishDue(msg *message.Message, now time.Time) (due time.Time, ok bool, err error) {
+	return binding.PublishDue(msg, now)
 }

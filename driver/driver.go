@@ -34,8 +34,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
-
 	"github.com/redeliver/redeliver"
 )
 
@@ -156,10 +154,6 @@ type Starter[R any] interface {
 // Codec returns the parts of a record. Any goroutine calls it, but not two for one message at a time. It must not change the
 // record, and what it returns stays unchanged until the message is settled.
 type Codec[R any] interface {
-	// Message returns a new Watermill message, as first published. It shares no bytes with the record. The handler's
-	// context has the values of the message's. An error sends the record to the DLQ, undecodable. Message is not called
-	// if handlers get records.
-	Message(m *Message[R]) (*message.Message, error)
 	// Key returns the message's key, or nil if it has none, and Body returns its body, as they were published.
 	Key(m *Message[R]) []byte
 	Body(m *Message[R]) []byte

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -77,24 +78,24 @@ func (b *batches) add(msg *message.Message) *batchWaiter {
 	m := &batchWaiter{Message: msg, ctx: msg.Context(), settled: make(chan struct{})}
 	d := engine.FromContext(m.ctx)
 	var sub *engine.Subscription
-	var t *task
+	begun := false
 	if d != nil {
 		sub = d.Sub()
 		d.RecordBatches()
-		t, _ = d.Task().(*task)
+		begun = d.Begun()
 	}
 	g := b.gatherer(sub)
-	m.batched.Init(m.ctx, m, d, engine.SizeOf(msg))
+	m.batched.Init(m.ctx, m, d, binding.SizeOf(msg))
 	switch {
-	case t != nil && !d.StopClock(): // its Timeout was over before it came here
+	case begun && !d.StopClock(): // its Timeout was over before it came here
 		m.SetAnswer(context.Cause(m.ctx))
 	case g.refused != nil:
 		<-m.ctx.Done()
 		m.batched.RestartClock()
 		m.SetAnswer(fmt.Errorf("%w: %w", g.refused, context.Cause(m.ctx)))
 	default:
-		if t != nil {
-			t.batch = m // nothing reads it before the attempt begins again
+		if begun {
+			d.SetBatched(&m.batched) // nothing reads it before the attempt begins again
 		}
 		g.batches.Add(&m.batched)
 	}

@@ -325,3 +325,12 @@ func reportOnce(reported *sync.Map, d *engine.Delivery, change redeliver.Change,
 		d.Sub().EmitChange(change, "", err)
 	}
 }
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -241,10 +241,8 @@ type codec struct{ q *queue }
 
 var _ driver.Codec[*received] = codec{}
 
-// Message implements [driver.Codec].
-func (c codec) Message(m *driver.Message[*received]) (*message.Message, error) {
-	return m.Record.Message()
-}
+// toWatermill makes the Watermill message of a record.
+func toWatermill(m *driver.Message[*received]) (*message.Message, error) { return m.Record.Message() }
 
 // Key implements [driver.Codec].
 func (c codec) Key(m *driver.Message[*received]) []byte { return m.Record.key }

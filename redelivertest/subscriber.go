@@ -10,6 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -31,7 +32,7 @@ func (c *memberClient) Subscribe(ctx context.Context, topic string) (<-chan *mes
 	r := newReader(c, b.queueLocked(topic, c.cfg.Group))
 	b.readers = append(b.readers, r)
 	values := context.WithoutCancel(ctx)
-	return r.out, func(ctx context.Context) { r.run(ctx, values) }, nil
+	return r.router.Messages(), func(ctx context.Context) { r.run(ctx, values) }, nil
 }
 
 // Initialize implements [mq.Broker]. There is nothing to create.
@@ -44,7 +45,7 @@ type reader struct {
 	sub    *engine.Subscription
 	ladder delayqueue.Ladder
 	jitter time.Duration
-	out    chan *message.Message
+	router *binding.Handler[*received]
 	killed chan struct{} // closed by Client.Kill
 	source *source
 	engine *engine.Engine[*received]
@@ -53,7 +54,7 @@ type reader struct {
 func newReader(c *memberClient, q *queue) *reader {
 	p := c.cfg.policy(q.topic)
 	r := &reader{
-		client: c, q: q, ladder: delayqueue.NewLadder(p), out: make(chan *message.Message), killed: make(chan struct{}),
+		client: c, q: q, ladder: delayqueue.NewLadder(p), router: binding.New(toWatermill), killed: make(chan struct{}),
 		sub: &engine.Subscription{
 			Origin: q.topic, Group: q.group, Policy: p, Sink: c.recorder(q), Tracer: c.cfg.Tracer, SendTimeout: c.cfg.SendTimeout, NackDelay: c.cfg.NackDelay,
 			MaxInFlight: c.cfg.MaxInFlight, MaxRetriesInFlight: c.cfg.MaxInFlight, MinInFlight: c.cfg.MinInFlight, KeepsPlace: p.Order == redeliver.OrderBlocking, Discards: c.cfg.DLQ.Discard,
@@ -61,7 +62,7 @@ func newReader(c *memberClient, q *queue) *reader {
 	}
 	_, r.jitter, _ = p.Delays()
 	r.source = newSource(r)
-	r.engine = engine.New(engine.Options[*received]{Sub: r.sub, Codec: codec{q}, Store: &store{c, q, r.ladder}, Out: r.out})
+	r.engine = engine.New(engine.Options[*received]{Sub: r.sub, Codec: codec{q}, Store: &store{c, q, r.ladder}, Handler: r.router})
 	return r
 }
 

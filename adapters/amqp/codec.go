@@ -9,17 +9,13 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/layout"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/driver"
-	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // codec reads the parts of a delivery. It implements driver.Codec.
-type codec struct {
-	layout    *layout.Layout
-	marshaler Marshaler
-}
+type codec struct{ layout *layout.Layout }
 
-func (r *reader) codec() codec { return codec{r.layout, r.client.cfg.Marshaler} }
+func (r *reader) codec() codec { return codec{r.layout} }
 
 var _ driver.Codec[*delivery] = codec{}
 
@@ -31,12 +27,14 @@ func (d *delivery) id() string {
 	return d.StateID()
 }
 
-// Message implements [driver.Codec].
-func (c codec) Message(m *driver.Message[*delivery]) (*message.Message, error) {
-	if m.Record.Unreadable != nil {
-		return nil, m.Record.Unreadable
+// toWatermill returns the function that makes the Watermill message of a delivery.
+func toWatermill(marshaler Marshaler) func(*driver.Message[*delivery]) (*message.Message, error) {
+	return func(m *driver.Message[*delivery]) (*message.Message, error) {
+		if m.Record.Unreadable != nil {
+			return nil, m.Record.Unreadable
+		}
+		return marshaler.Unmarshal(&m.Record.Delivery)
 	}
-	return engine.Unmarshal(c.marshaler, &m.Record.Delivery)
 }
 
 // Key implements [driver.Codec].

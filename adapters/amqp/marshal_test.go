@@ -13,6 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/binding"
 )
 
 func TestMetadataHasTextHeaders(t *testing.T) {
@@ -77,7 +78,7 @@ func (o faultyMarshaler) Unmarshal(*amqp091.Delivery) (*message.Message, error) 
 func TestFailingMarshalerIsUndecodable(t *testing.T) {
 	boom := errors.New("boom")
 	message := func(m Marshaler) error {
-		_, err := codec{marshaler: m}.Message(&driver.Message[*delivery]{Record: new(delivery)})
+		_, err := binding.New(toWatermill(m)).Message(&driver.Message[*delivery]{Record: new(delivery)})
 		return err
 	}
 	if err := message(faultyMarshaler{err: boom}); !errors.Is(err, boom) {

@@ -12,7 +12,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/wire"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -33,7 +33,7 @@ func (c *client) Publish(topic string, messages ...*message.Message) error {
 	}
 	var now, later []int
 	for i, msg := range messages {
-		if _, delayed, _ := delayqueue.PublishDue(msg, time.Now()); delayed {
+		if _, delayed, _ := binding.PublishDue(msg, time.Now()); delayed {
 			later = append(later, i)
 		} else {
 			now = append(now, i)
@@ -65,7 +65,7 @@ func (c *client) prepare(ctx context.Context, topic string, msg *message.Message
 		return out, fmt.Errorf("amqp: marshaling message %s: %w", msg.UUID, err)
 	}
 	now := time.Now().UTC()
-	due, later, err := delayqueue.PublishDue(msg, now)
+	due, later, err := binding.PublishDue(msg, now)
 	if err != nil {
 		return out, fmt.Errorf("amqp: message %s for %s: %w", msg.UUID, topic, err)
 	}

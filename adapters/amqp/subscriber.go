@@ -17,6 +17,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/amqp/internal/link"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/pausemark"
 	"github.com/redeliver/redeliver/adapters/amqp/internal/topology"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wait"
@@ -37,10 +38,10 @@ func (c *client) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 		r.releaseChannels()
 		return nil, nil, err
 	}
-	out := make(chan *message.Message)
-	return out, func(ctx context.Context) {
+	router := binding.New(toWatermill(c.cfg.Marshaler))
+	return router.Messages(), func(ctx context.Context) {
 		defer r.releaseChannels()
-		r.run(ctx, engine.Options[*delivery]{Out: out})
+		r.run(ctx, engine.Options[*delivery]{Handler: router})
 	}, nil
 }
 

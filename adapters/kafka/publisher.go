@@ -11,7 +11,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/produce"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -45,7 +45,7 @@ func (c *client) start(ctx context.Context, topic string, msg *message.Message) 
 		return nil, fmt.Errorf("kafka: marshaling message %s: %w", msg.UUID, err)
 	}
 	now := time.Now().UTC()
-	due, later, err := delayqueue.PublishDue(msg, now)
+	due, later, err := binding.PublishDue(msg, now)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: message %s for %s: %w", msg.UUID, topic, err)
 	}

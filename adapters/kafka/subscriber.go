@@ -12,7 +12,9 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/reader"
+	"github.com/redeliver/redeliver/adapters/kafka/internal/record"
 	"github.com/redeliver/redeliver/adapters/kafka/internal/topology"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -25,10 +27,10 @@ func (c *client) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 	if err != nil {
 		return nil, nil, err
 	}
-	out := make(chan *message.Message)
-	return out, func(ctx context.Context) {
+	router := binding.New(record.ToWatermill(c.cfg.Marshaler.Unmarshal))
+	return router.Messages(), func(ctx context.Context) {
 		defer c.releaseStatic(topic)
-		r.Run(ctx, engine.Options[*sarama.ConsumerMessage]{Out: out})
+		r.Run(ctx, engine.Options[*sarama.ConsumerMessage]{Handler: router})
 	}, nil
 }
 
@@ -78,7 +80,7 @@ func (c *client) openReader(ctx context.Context, topic string) (*reader.Reader, 
 func (c *client) newReader(ctx context.Context, l *topology.Layout, group sarama.ConsumerGroup, drain time.Duration, cutAdvice string) *reader.Reader {
 	cfg := &c.cfg
 	return reader.New(ctx, reader.Config{
-		Layout: l, Group: group, Provisioner: c.topics, Producer: c.producer, Unmarshaler: cfg.Marshaler, Owner: c.owner,
+		Layout: l, Group: group, Provisioner: c.topics, Producer: c.producer, Owner: c.owner,
 		Sub: &engine.Subscription{
 			Origin: l.Origin, Group: l.Group, Policy: l.Policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout,
 			NackDelay: cfg.NackDelay, MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxRetriesInFlight, MinInFlight: cfg.MinInFlight,

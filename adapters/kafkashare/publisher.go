@@ -9,8 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -44,7 +44,7 @@ func (c *client) publishOne(ctx context.Context, topic string, msg *message.Mess
 		return fmt.Errorf("kafkashare: marshaling message %s for %s: %w", msg.UUID, topic, err)
 	}
 	now := time.Now().UTC()
-	due, later, err := delayqueue.PublishDue(msg, now)
+	due, later, err := binding.PublishDue(msg, now)
 	if err != nil {
 		return fmt.Errorf("kafkashare: message %s for %s: %w", msg.UUID, topic, err)
 	}

@@ -206,20 +206,19 @@ func (h *headers) Get(name string) string { return header((*kgo.Record)(h), name
 
 // codec returns the parts of a record as they were in its origin. The engine asks it for the state of first deliveries
 // only. It implements driver.Codec.
-type codec struct {
-	layout    *layout
-	marshaler Marshaler
-}
+type codec struct{ layout *layout }
 
 var _ driver.Codec[*kgo.Record] = codec{}
 
-// Message implements [driver.Codec].
-func (c codec) Message(m *driver.Message[*kgo.Record]) (*message.Message, error) {
-	msg, err := engine.Unmarshal(c.marshaler, m.Record)
-	if err == nil && m.State != nil && msg.UUID == recordID(m.Record) {
-		msg.UUID = m.State.ID // the id that the message came with, which an older version may have derived in another way
+// toWatermill returns the function that makes the Watermill message of a record.
+func toWatermill(marshaler Marshaler) func(*driver.Message[*kgo.Record]) (*message.Message, error) {
+	return func(m *driver.Message[*kgo.Record]) (*message.Message, error) {
+		msg, err := marshaler.Unmarshal(m.Record)
+		if err == nil && msg != nil && m.State != nil && msg.UUID == recordID(m.Record) {
+			msg.UUID = m.State.ID // the id that the message came with, which an older version may have derived in another way
+		}
+		return msg, err
 	}
-	return msg, err
 }
 
 // Key implements [driver.Codec].

@@ -23,9 +23,9 @@ func TestIDsHaveTheTimestamp(t *testing.T) {
 		"4711":                      {&kgo.Record{Topic: "orders", Timestamp: at, Headers: []kgo.RecordHeader{{Key: UUIDHeader, Value: []byte("4711")}}}, nil},
 		"orders/2/17":               {&kgo.Record{Topic: "orders", Partition: 2, Offset: 17, Timestamp: at}, &redeliver.State{ID: "orders/2/17"}},
 	} {
-		codec := codec{layout: &layout{origin: "orders", group: "billing"}, marshaler: DefaultMarshaler{}}
+		codec := codec{layout: &layout{origin: "orders", group: "billing"}}
 		m := &driver.Message[*kgo.Record]{Record: c.rec, State: c.state}
-		msg, err := codec.Message(m)
+		msg, err := toWatermill(DefaultMarshaler{})(m)
 		if err != nil || msg.UUID != want {
 			t.Errorf("the UUID is %q, %v; want %q", msg.UUID, err, want)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/kafkaname"
 	"github.com/redeliver/redeliver/internal/wait"
@@ -30,8 +31,8 @@ func (c *client) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 	if err != nil {
 		return nil, nil, err
 	}
-	out := make(chan *message.Message)
-	return out, func(ctx context.Context) { r.run(ctx, engine.Options[*kgo.Record]{Out: out}) }, nil
+	router := binding.New(toWatermill(c.cfg.Marshaler))
+	return router.Messages(), func(ctx context.Context) { r.run(ctx, engine.Options[*kgo.Record]{Handler: router}) }, nil
 }
 
 // Initialize implements [mq.Broker].
@@ -95,7 +96,7 @@ func (c *client) openReader(ctx context.Context, topic string) (*reader, error) 
 	return r, nil
 }
 
-func (r *reader) codec() codec { return codec{r.layout, r.client.cfg.Marshaler} }
+func (r *reader) codec() codec { return codec{r.layout} }
 
 // run handles messages as opt says until ctx ends, then waits for those in flight.
 func (r *reader) run(ctx context.Context, opt engine.Options[*kgo.Record]) {

@@ -9,8 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/binding"
 )
 
 // Publish implements [mq.Broker].
@@ -29,7 +29,7 @@ func (c *client) publish(topic string, msg *message.Message) error {
 		return errClosed
 	}
 	now := time.Now().UTC()
-	due, later, err := delayqueue.PublishDue(msg, now)
+	due, later, err := binding.PublishDue(msg, now)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -111,29 +110,23 @@ func (r *record) foreignEntries() (found []redeliver.Finding) {
 }
 
 // codec reads the parts of a record. It implements driver.Codec.
-type codec struct {
-	layout *layout
-	decode func(*message.Message) error
-}
+type codec struct{ layout *layout }
 
 var _ driver.Codec[*record] = codec{}
 
-// Message implements [driver.Codec].
-func (c codec) Message(m *driver.Message[*record]) (msg *message.Message, err error) {
-	msg = m.Record.unmarshal()
-	msg.SetContext(m.Record.raw.Context())
-	if msg.UUID == "" {
-		msg.UUID = m.Record.id()
-	}
-	if c.decode == nil {
-		return msg, nil
-	}
-	defer func() {
-		if v := recover(); v != nil {
-			msg, err = nil, &redeliver.PanicError{Value: v, Stack: debug.Stack()}
+// toWatermill returns the function that makes the message of a record that the handler gets. decode may be nil.
+func toWatermill(decode func(*message.Message) error) func(*driver.Message[*record]) (*message.Message, error) {
+	return func(m *driver.Message[*record]) (*message.Message, error) {
+		msg := m.Record.unmarshal()
+		msg.SetContext(m.Record.raw.Context())
+		if msg.UUID == "" {
+			msg.UUID = m.Record.id()
 		}
-	}()
-	return msg, c.decode(msg)
+		if decode == nil {
+			return msg, nil
+		}
+		return msg, decode(msg)
+	}
 }
 
 // Key implements [driver.Codec].

@@ -22,7 +22,7 @@ func TestRecordDoesNotChange(t *testing.T) {
 	rec := newRecord(raw, true)
 	other := raw.Copy() // like an in-process Pub/Sub for the next subscriber
 	other.Payload[0] = 'X'
-	msg, err := codec{}.Message(&driver.Message[*record]{Record: rec})
+	msg, err := toWatermill(nil)(&driver.Message[*record]{Record: rec})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -137,7 +138,7 @@ func (s *source) Stop() <-chan struct{} {
 // reports the others, and the next write corrects them.
 func (s *source) Parse(m *driver.Message[*record]) error {
 	rec, lay, now := m.Record, s.r.layout, time.Now()
-	m.Size = engine.SizeOf(rec.raw)
+	m.Size = binding.SizeOf(rec.raw)
 	s.requested, s.lastAcked = false, nil
 	s.abandonWhenTakenBack(m)
 	if s.kind == origin {

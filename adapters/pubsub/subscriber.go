@@ -13,6 +13,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/wait"
 )
@@ -28,7 +29,7 @@ func (c *client) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 	if err != nil {
 		return nil, nil, err
 	}
-	return r.out, func(ctx context.Context) { r.run(ctx, sources) }, nil
+	return r.router.Messages(), func(ctx context.Context) { r.run(ctx, sources) }, nil
 }
 
 // Initialize implements [mq.Broker].
@@ -60,7 +61,7 @@ type reader struct {
 	client *client
 	layout *layout
 	sub    *engine.Subscription
-	out    chan *message.Message
+	router *binding.Handler[*record]
 	values context.Context // the values of Subscribe's context, without its end
 
 	mu   sync.Mutex
@@ -74,7 +75,7 @@ var errEnded = errors.New("the subscriber has closed the channel")
 func newReader(values context.Context, c *client, l *layout) *reader {
 	cfg := &c.cfg
 	return &reader{
-		client: c, layout: l, values: values, out: make(chan *message.Message),
+		client: c, layout: l, values: values, router: binding.New(toWatermill(cfg.Decode)),
 		sub: &engine.Subscription{
 			Origin: l.topic, Group: l.group, Policy: l.policy, Sink: cfg.Sink, Tracer: cfg.Tracer, SendTimeout: cfg.SendTimeout, NackDelay: cfg.NackDelay,
 			MaxInFlight: cfg.MaxInFlight, MaxRetriesInFlight: cfg.MaxInFlight, MinInFlight: cfg.MinInFlight, Values: values,
@@ -113,7 +114,7 @@ func (r *reader) subscribeAll(ctx context.Context) (all []*source, err error) {
 func (r *reader) run(ctx context.Context, sources []*source) {
 	cfg := &r.client.cfg
 	e := engine.New(engine.Options[*record]{
-		Sub: r.sub, Codec: codec{r.layout, cfg.Decode}, Store: &store{cfg, r.layout, r.sub}, Out: r.out,
+		Sub: r.sub, Codec: codec{r.layout}, Store: &store{cfg, r.layout, r.sub}, Handler: r.router,
 	})
 	defer e.Close()
 	defer r.sub.RegisterLoad()()

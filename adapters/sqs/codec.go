@@ -18,9 +18,9 @@ type codec struct{}
 
 var _ driver.Codec[*delivery] = codec{}
 
-// Message implements [driver.Codec].
-func (codec) Message(m *driver.Message[*delivery]) (*message.Message, error) {
-	return engine.Unmarshal(m.Record.source.client.cfg.Marshaler, &m.Record.Native)
+// toWatermill makes the Watermill message of a delivery.
+func toWatermill(m *driver.Message[*delivery]) (*message.Message, error) {
+	return m.Record.source.client.cfg.Marshaler.Unmarshal(&m.Record.Native)
 }
 
 // Key implements [driver.Codec].

@@ -13,7 +13,7 @@ import (
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/wire"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -48,7 +48,7 @@ func (c *client) Publish(topic string, messages ...*message.Message) error {
 }
 
 func isDelayed(m *message.Message) bool {
-	_, later, err := delayqueue.PublishDue(m, time.Now())
+	_, later, err := binding.PublishDue(m, time.Now())
 	return later && err == nil
 }
 
@@ -75,7 +75,7 @@ func (c *client) composeMessage(topic string, q *api.Queue, msg *message.Message
 		o.Group = cfg.GroupID(topic, msg)
 	}
 	now := time.Now().UTC()
-	due, later, err := delayqueue.PublishDue(msg, now)
+	due, later, err := binding.PublishDue(msg, now)
 	switch {
 	case err != nil || !later:
 		return o, err

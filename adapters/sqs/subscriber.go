@@ -13,6 +13,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/sqs/internal/api"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/engine"
 )
@@ -31,9 +32,9 @@ func (c *client) Subscribe(ctx context.Context, topic string) (<-chan *message.M
 	if err := engine.CheckReceiver(ctx, l.policy); err != nil {
 		return nil, nil, fmt.Errorf("sqs: %w", err)
 	}
-	out := make(chan *message.Message)
+	router := binding.New(toWatermill)
 	r := newReader(context.WithoutCancel(ctx), c, l)
-	return out, func(ctx context.Context) { r.run(ctx, engine.Options[*delivery]{Out: out}) }, nil
+	return router.Messages(), func(ctx context.Context) { r.run(ctx, engine.Options[*delivery]{Handler: router}) }, nil
 }
 
 // checkPolicyNames refuses policies of queues that do not exist and that the client does not read.

@@ -71,6 +71,9 @@ type Queue struct {
 // Open returns a queue in a database that has the tables of Schema.
 func Open(db *sql.DB, cfg adapters.Config[*Row]) (*Queue, error) {
 	cfg.Codec, cfg.Store = codec{}, store{db}
+	if cfg.Handler == nil && cfg.BatchHandler == nil {
+		cfg.ToWatermill = toWatermill
+	}
 	consumer, err := adapters.New(cfg)
 	return &Queue{30 * time.Second, 200 * time.Millisecond, consumer, db}, err
 }
@@ -163,8 +166,8 @@ func decodeState(text string) (headers []driver.Header) {
 // codec returns the parts of a row. It implements driver.Codec.
 type codec struct{}
 
-// Message implements [driver.Codec].
-func (codec) Message(m *driver.Message[*Row]) (*message.Message, error) {
+// toWatermill makes the message of a row for a Router.
+func toWatermill(m *driver.Message[*Row]) (*message.Message, error) {
 	msg := message.NewMessage(m.Record.ID, slices.Clone(m.Record.Body))
 	maps.Copy(msg.Metadata, m.Record.Headers)
 	return msg, nil

@@ -15,7 +15,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver/adapters"
-	"github.com/redeliver/redeliver/delayqueue"
 	"github.com/redeliver/redeliver/examples/adapter"
 	"github.com/redeliver/redeliver/internal/adaptertest"
 )
@@ -132,7 +131,7 @@ func (p publisher) Publish(_ string, msgs ...*message.Message) (err error) {
 		return errClosed
 	}
 	for _, msg := range msgs {
-		_, _, refused := delayqueue.PublishDue(msg, time.Now())
+		_, _, refused := adapters.PublishDue(msg, time.Now())
 		if refused == nil {
 			refused = adapter.Add(context.Background(), p.db, msg.UUID, msg.Payload, msg.Metadata)
 		}

@@ -18,24 +18,25 @@ const module = "github.com/redeliver/redeliver"
 // allowed maps each part of the module to what it may import besides the standard library and itself. A prefix that
 // ends in / allows everything below it.
 var allowed = map[string][]string{
-	".":                   {"github.com/cenkalti/backoff/v4"},
-	"internal/limits":     {},
-	"internal/shell":      {},
-	"internal/check":      {module}, // the problems of a configuration
-	"internal/errortext":  {},
-	"internal/bytetext":   {},
-	"internal/actor":      {},
-	"internal/linediff":   {},
-	"internal/contextkey": {},
-	"internal/wirename":   {},
-	"internal/wait":       {},
-	"observe":             {module}, // what an exporter implements
-	"delayqueue": {module, module + "/driver", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay",
-		"github.com/cenkalti/backoff/v4"},
-	"driver":                {module, "github.com/ThreeDotsLabs/watermill/message"},
+	".":                     {"github.com/cenkalti/backoff/v4"},
+	"internal/limits":       {},
+	"internal/shell":        {},
+	"internal/check":        {module}, // the problems of a configuration
+	"internal/errortext":    {},
+	"internal/bytetext":     {},
+	"internal/actor":        {},
+	"internal/linediff":     {},
+	"internal/contextkey":   {},
+	"internal/wirename":     {},
+	"internal/wait":         {},
+	"observe":               {module}, // what an exporter implements
+	"delayqueue":            {module, module + "/driver", "github.com/cenkalti/backoff/v4"},
+	"driver":                {module},
 	"internal/engine/guard": {module},
-	"internal/engine": {module, module + "/internal/engine/guard", module + "/observe", module + "/delayqueue", module + "/driver", "github.com/ThreeDotsLabs/watermill/message",
+	"internal/engine": {module, module + "/internal/engine/guard", module + "/observe", module + "/delayqueue", module + "/driver",
 		"github.com/cenkalti/backoff/v4", "golang.org/x/time/rate"},
+	// Watermill is a binding of the engine, which does not know it.
+	"internal/binding":   {module, module + "/driver", module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
 	"internal/statekeys": {module},
 	"internal/rules":     {module, module + "/deadletter", module + "/internal/engine", module + "/internal/statekeys", module + "/observe"}, // what holds on every broker
 	"internal/kafkaname": {module, module + "/internal/rules", module + "/delayqueue", module + "/internal/shell"},
@@ -47,7 +48,7 @@ var allowed = map[string][]string{
 	"simulate":           {module, module + "/delayqueue"},
 	// Users hold its types, whatever their broker is.
 	"mq":                    {module, module + "/deadletter", module + "/delayqueue", module + "/doctor", module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message"},
-	"middleware":            {module, module + "/mq", module + "/internal/engine", module + "/observe", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
+	"middleware":            {module, module + "/mq", module + "/internal/binding", module + "/internal/engine", module + "/observe", "github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4"},
 	"middleware/redisdedup": {module, module + "/middleware", "github.com/redis/go-redis/v9"},
 	"middleware/sqlinbox":   {module}, // database/sql; the driver is the user's
 	"adapters/kafka/internal/record": {module, module + "/deadletter", module + "/driver", module + "/internal/engine",
@@ -72,9 +73,9 @@ var allowed = map[string][]string{
 		"github.com/IBM/sarama"},
 	"adapters/kafka/internal/reader": {module, module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/commands", module + "/adapters/kafka/internal/commitmeta", module + "/adapters/kafka/internal/crash", module + "/adapters/kafka/internal/diagnose", module + "/adapters/kafka/internal/perkey", module + "/adapters/kafka/internal/produce", module + "/adapters/kafka/internal/record", module + "/adapters/kafka/internal/settle", module + "/adapters/kafka/internal/sweep", module + "/adapters/kafka/internal/topiclog", module + "/adapters/kafka/internal/topology",
 		module + "/deadletter", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/internal/foreign", "github.com/cenkalti/backoff/v4", "github.com/IBM/sarama"},
-	"adapters/kafka": {module, module + "/internal/rules", module + "/driver", module + "/mq", module + "/deadletter/driver", module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/commands", module + "/adapters/kafka/internal/commitmeta", module + "/adapters/kafka/internal/diagnose", module + "/adapters/kafka/internal/dlq", module + "/adapters/kafka/internal/perkey", module + "/adapters/kafka/internal/produce", module + "/adapters/kafka/internal/reader", module + "/adapters/kafka/internal/record", module + "/adapters/kafka/internal/settle", module + "/adapters/kafka/internal/topiclog", module + "/adapters/kafka/internal/topology", module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/internal/engine", module + "/observe", module + "/deadletter",
+	"adapters/kafka": {module, module + "/internal/rules", module + "/driver", module + "/mq", module + "/deadletter/driver", module + "/adapters/kafka/internal/cluster", module + "/adapters/kafka/internal/commands", module + "/adapters/kafka/internal/commitmeta", module + "/adapters/kafka/internal/diagnose", module + "/adapters/kafka/internal/dlq", module + "/adapters/kafka/internal/perkey", module + "/adapters/kafka/internal/produce", module + "/adapters/kafka/internal/reader", module + "/adapters/kafka/internal/record", module + "/adapters/kafka/internal/settle", module + "/adapters/kafka/internal/topiclog", module + "/adapters/kafka/internal/topology", module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/internal/binding", module + "/internal/engine", module + "/observe", module + "/deadletter",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/IBM/sarama"},
-	"adapters/amqp": {module, module + "/internal/rules", module + "/mq", module + "/adapters/amqp/internal/dlq", module + "/adapters/amqp/internal/layout", module + "/adapters/amqp/internal/link", module + "/adapters/amqp/internal/management", module + "/adapters/amqp/internal/notes", module + "/adapters/amqp/internal/pausemark", module + "/adapters/amqp/internal/scan", module + "/adapters/amqp/internal/topology", module + "/adapters/amqp/internal/wire", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/observe", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
+	"adapters/amqp": {module, module + "/internal/rules", module + "/mq", module + "/adapters/amqp/internal/dlq", module + "/adapters/amqp/internal/layout", module + "/adapters/amqp/internal/link", module + "/adapters/amqp/internal/management", module + "/adapters/amqp/internal/notes", module + "/adapters/amqp/internal/pausemark", module + "/adapters/amqp/internal/scan", module + "/adapters/amqp/internal/topology", module + "/adapters/amqp/internal/wire", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/binding", module + "/internal/engine", module + "/observe", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/rabbitmq/amqp091-go"},
 	"adapters/amqp/internal/amqptest":   {"github.com/rabbitmq/amqp091-go"}, // a broker and a management API, for tests of several packages
 	"adapters/amqp/internal/dlq":        {module, module + "/driver", module + "/adapters/amqp/internal/layout", module + "/adapters/amqp/internal/link", module + "/adapters/amqp/internal/management", module + "/adapters/amqp/internal/scan", module + "/adapters/amqp/internal/wire", module + "/deadletter", module + "/deadletter/driver", module + "/internal/statekeys", "github.com/rabbitmq/amqp091-go"},
@@ -93,19 +94,19 @@ var allowed = map[string][]string{
 		"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
 	"adapters/sqs/internal/notes": {module, module + "/adapters/sqs/internal/api", module + "/adapters/sqs/internal/wire", module + "/driver", module + "/internal/statekeys", module + "/internal/wait",
 		"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
-	"adapters/sqs": {module, module + "/internal/rules", module + "/mq", module + "/adapters/sqs/internal/api", module + "/adapters/sqs/internal/dlq", module + "/adapters/sqs/internal/notes", module + "/adapters/sqs/internal/wire", module + "/delayqueue", module + "/doctor", module + "/internal/awshttp", module + "/driver", module + "/internal/engine", module + "/observe", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
+	"adapters/sqs": {module, module + "/internal/rules", module + "/mq", module + "/adapters/sqs/internal/api", module + "/adapters/sqs/internal/dlq", module + "/adapters/sqs/internal/notes", module + "/adapters/sqs/internal/wire", module + "/delayqueue", module + "/doctor", module + "/internal/awshttp", module + "/driver", module + "/internal/binding", module + "/internal/engine", module + "/observe", module + "/internal/statekeys", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/aws/aws-sdk-go-v2/aws",
 		"github.com/aws/aws-sdk-go-v2/config", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
-	"adapters/kafkashare": {module, module + "/internal/rules", module + "/mq", module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/engine", module + "/observe",
+	"adapters/kafkashare": {module, module + "/internal/rules", module + "/mq", module + "/internal/kafkaname", module + "/delayqueue", module + "/doctor", module + "/driver", module + "/internal/binding", module + "/internal/engine", module + "/observe",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/cenkalti/backoff/v4", "github.com/twmb/franz-go/pkg/kadm", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
 	// Any Watermill Pub/Sub: it imports no broker client.
-	"adapters/pubsub": {module, module + "/internal/rules", module + "/mq", module + "/internal/kafkaname", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/observe", "github.com/ThreeDotsLabs/watermill/message",
+	"adapters/pubsub": {module, module + "/internal/rules", module + "/mq", module + "/internal/kafkaname", module + "/delayqueue", module + "/driver", module + "/internal/binding", module + "/internal/engine", module + "/observe", "github.com/ThreeDotsLabs/watermill/message",
 		"github.com/ThreeDotsLabs/watermill/components/delay", "github.com/cenkalti/backoff/v4"},
 	// An adapter of the user's own: it imports no broker client.
-	"adapters": {module, module + "/internal/rules", module + "/delayqueue", module + "/driver", module + "/mq", module + "/observe", module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message"},
+	"adapters": {module, module + "/internal/rules", module + "/delayqueue", module + "/driver", module + "/mq", module + "/observe", module + "/internal/binding", module + "/internal/engine", "github.com/ThreeDotsLabs/watermill/message"},
 	"internal/adaptertest": {module, module + "/driver", module + "/mq", module + "/observe", module + "/delayqueue", module + "/middleware", module + "/deadletter", module + "/deadletter/driver",
 		"github.com/ThreeDotsLabs/watermill", "github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
-	"redelivertest": {module, module + "/internal/rules", module + "/mq", module + "/delayqueue", module + "/driver", module + "/internal/engine", module + "/observe", module + "/middleware", module + "/deadletter", module + "/deadletter/driver", "github.com/ThreeDotsLabs/watermill",
+	"redelivertest": {module, module + "/internal/rules", module + "/mq", module + "/delayqueue", module + "/driver", module + "/internal/binding", module + "/internal/engine", module + "/observe", module + "/middleware", module + "/deadletter", module + "/deadletter/driver", "github.com/ThreeDotsLabs/watermill",
 		"github.com/ThreeDotsLabs/watermill/message", "github.com/ThreeDotsLabs/watermill/components/delay"},
 	"observe/hook": {module}, // a function for a sink, and the goroutine that calls it
 	"observe/prom": {module, module + "/observe", module + "/delayqueue", module + "/doctor", module + "/deadletter", module + "/internal/observed", "github.com/prometheus/client_golang/prometheus"},
@@ -126,7 +127,7 @@ var allowed = map[string][]string{
 	"internal/sqsfake":     {"github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/credentials"},
 	"internal/sqscontract": {module + "/internal/sqsfake", "github.com/aws/aws-sdk-go-v2/aws", "github.com/aws/aws-sdk-go-v2/service/sqs", "github.com/aws/aws-sdk-go-v2/service/sqs/types"},
 	// A queue in memory, for tests of several packages.
-	"internal/engine/enginetest": {module, module + "/driver", module + "/internal/engine", module + "/observe", "github.com/ThreeDotsLabs/watermill/message"},
+	"internal/engine/enginetest": {module, module + "/driver", module + "/internal/binding", module + "/internal/engine", module + "/observe", "github.com/ThreeDotsLabs/watermill/message"},
 }
 
 // lowest are packages that every part may import: all but internal/check are below the root package, and import only the standard
@@ -156,6 +157,38 @@ func TestImportsPointDownwards(t *testing.T) {
 		if !seen[part] {
 			t.Errorf("no file of %s was read; its rule checks nothing", part)
 		}
+	}
+}
+
+// The engine and what it is built on do not import Watermill, which is a binding of it.
+func TestTheEngineDoesNotKnowWatermill(t *testing.T) {
+	files := goFiles(t)
+	seen := make(map[string]bool)
+	var visit func(part, by string)
+	visit = func(part, by string) {
+		if seen[part] {
+			return
+		}
+		seen[part] = true
+		for file, imports := range files {
+			if filepath.ToSlash(filepath.Dir(file)) != part {
+				continue
+			}
+			for _, path := range imports {
+				if below, ours := strings.CutPrefix(path, module+"/"); ours {
+					visit(below, by+" -> "+below)
+				} else if path == module {
+					visit(".", by+" -> .")
+				} else if strings.HasPrefix(path, "github.com/ThreeDotsLabs/") {
+					t.Errorf("%s imports %s (%s)", file, path, by)
+				}
+			}
+		}
+	}
+	visit("internal/engine", "internal/engine")
+	visit("driver", "driver")
+	if !seen["driver"] || !seen["delayqueue"] || !seen["."] {
+		t.Errorf("only %v were read", seen)
 	}
 }
 

@@ -14,21 +14,6 @@ import (
 	"github.com/redeliver/redeliver/observe"
 )
 
-// Task calls the handler of a message in the form that the handler takes: a Watermill message in middleware.Retry, the broker's own
-// record in the engine.
-type Task interface {
-	// Handle calls the handler once, with ctx or a context below it, and returns the handler's answer. It may panic.
-	Handle(ctx context.Context) error
-	// Describe returns the message for Policy.Invalid and for tracers, or nil and nil if it cannot be read.
-	Describe() (headers redeliver.Headers, body []byte)
-	// Answered reports whether the handler has acked or nacked the message. Then its return value does not count.
-	Answered() bool
-	// Expired returns the answer of an attempt whose timeout is over: err, unless an earlier answer counts.
-	Expired(err error) error
-	// Settled is called when the message was settled without its handler's answer. Handle may still run, in another goroutine.
-	Settled()
-}
-
 // epoch is the time from which the engine counts durations. time.Since(epoch) is cheaper than time.Now: it reads one clock, not
 // two.
 var epoch = time.Now()
@@ -47,35 +32,56 @@ func panicError(v any) error {
 	return &redeliver.PanicError{Value: v, Stack: debug.Stack()}
 }
 
-// Run runs one attempt: it checks whether the message may run, calls the handler, and carries out the policy's decision about a
-// failure. ctx is d or a context below it; the handler's context is ctx or one below that. Run must be called at most once for
-// a delivery. If succeeded is true, the caller must ack the message. Otherwise Run has claimed the message's end,
-// and err is nil unless the message was lost to this process.
-func (d *Delivery) Run(ctx context.Context, t Task) (succeeded bool, err error) {
-	d.task = t
+// Run runs one attempt: it checks whether the message may run, calls handle, and keeps a failure until Ack. ctx is d or a context
+// below it; the handler's context is ctx or one below that. Run must be called at most once for a delivery. The caller must call
+// Ack after it, or make the goroutine call it that delivered the message, also when handle ends the goroutine (runtime.Goexit).
+// succeeded reports whether the handler's success counts. err is nil unless the message was lost to this process.
+func (d *Delivery) Run(ctx context.Context, handle func(context.Context) error) (succeeded bool, err error) {
+	d.begun = true
 	d.sub.RecordMiddleware()
 	if d.Lost() { // its session ended while it was ready
 		return false, d.abandon(nil)
 	}
 	if err := d.Invalid(); err != nil {
-		_ = d.fail(err, false)
+		d.keepFailure(err)
 		return false, nil
 	}
-	counts, answer := d.takeAnswer(d.call(d.begin(ctx)))
+	ctx = d.begin(ctx)
+	var answer error
+	returned := false
+	defer func() {
+		if !returned {
+			answer = panicError(recover())
+		}
+		succeeded, err = d.keepAnswer(answer)
+	}()
+	answer = handle(ctx)
+	returned = true
+	return false, nil // the deferred call sets both
+}
+
+// keepAnswer ends an attempt with its handler's answer, and keeps a failure. For its results, see Run.
+func (d *Delivery) keepAnswer(err error) (succeeded bool, lost error) {
+	counts, answer := d.takeAnswer(err)
 	switch {
 	case !counts:
 		return false, nil
-	case answer == nil || t.Answered():
-		outcome := observe.OutcomeSettled
-		if answer == nil {
-			outcome = observe.OutcomeSucceeded
-		}
-		d.EndSpan(outcome, answer)
+	case answer == nil:
+		d.EndSpan(observe.OutcomeSucceeded, nil)
 		return true, nil
-	default:
-		return false, d.fail(answer, false)
+	case d.form != nil && d.form.Answered(): // its return value does not count
+		d.EndSpan(observe.OutcomeSettled, answer)
+		return true, nil
+	case d.Lost():
+		return false, d.abandon(answer)
 	}
+	d.keepFailure(answer)
+	return false, nil
 }
+
+// keepFailure keeps the failure of the attempt for Ack. The pointer is atomic because a handler of Watermill messages may have
+// acked its message in another goroutine.
+func (d *Delivery) keepFailure(err error) { d.failure.Store(&err) }
 
 // begin starts the attempt's clock and its span, and returns the handler's context.
 func (d *Delivery) begin(ctx context.Context) context.Context {
@@ -88,28 +94,6 @@ func (d *Delivery) begin(ctx context.Context) context.Context {
 		d.began = time.Since(epoch)
 	}
 	return ctx
-}
-
-// call runs the handler and turns a panic into an error.
-func (d *Delivery) call(ctx context.Context) (err error) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		v := recover()
-		if err = panicError(v); v != nil {
-			return
-		}
-		// runtime.Goexit ends the goroutine, so the callers never continue: settle the message here.
-		if counts, answer := d.takeAnswer(err); counts {
-			_ = d.fail(answer, false)
-			d.task.Settled()
-		}
-	}()
-	err = d.task.Handle(ctx)
-	returned = true
-	return err
 }
 
 // takeAnswer stops the clock of the attempt, and returns its answer. counts is false if the message was settled without
@@ -130,6 +114,41 @@ func (d *Delivery) takeAnswer(err error) (counts bool, answer error) {
 		d.sub.reportAttempted(d, err, d.began)
 	}
 	return true, err
+}
+
+// Ack ends the attempt: it carries out the policy's decision about the failure that Run has kept, or else the handler has
+// succeeded. It does nothing if another goroutine has claimed the message's end.
+func (d *Delivery) Ack() {
+	if !d.failKept() {
+		d.succeed()
+	}
+}
+
+// failKept carries out the policy's decision about the failure that Run has kept, if there is one.
+func (d *Delivery) failKept() bool {
+	err := d.failure.Load()
+	if err != nil {
+		d.Fail(*err)
+	}
+	return err != nil
+}
+
+// Fail ends the attempt with a failure, unless another goroutine has claimed the message's end: it carries out the policy's
+// decision.
+func (d *Delivery) Fail(err error) { _ = d.fail(err, false) } // the error says only that the message was lost
+
+// Withdraw ends the attempt of a message that was not delivered to its handler.
+func (d *Delivery) Withdraw() {
+	d.runs = false
+	_ = d.abandon(nil)
+}
+
+// Abandon ends the attempt of a message whose handler has not answered, because the engine was closed. The handler's own
+// answer may come first.
+func (d *Delivery) Abandon() {
+	if !d.failKept() {
+		_ = d.abandon(context.Cause(d))
+	}
 }
 
 // FailLater carries out the policy's decision about a failure, for callers that cannot run the handler again at once: instead of
@@ -247,9 +266,13 @@ func (d *Delivery) stayUntilDue(dec *redeliver.Decision, where string, cause err
 	d.entry.end(Ending{Kind: Stays, State: &dec.State})
 }
 
-// handleNack ends an attempt whose message was nacked without an error, by a publisher of the Router or by another middleware. It
-// counts as a failure. The message waits at least until the next millisecond, because no handler can run at once.
-func (d *Delivery) handleNack() {
+// Nack ends the attempt of a message that was nacked. Without a failure that Run has kept, a publisher of the Router or another
+// middleware nacked it. That counts as a failure. The message waits at least until the next millisecond, because its handler may
+// still run.
+func (d *Delivery) Nack() {
+	if d.failKept() {
+		return
+	}
 	if d.answerIgnored {
 		d.endUnsettled()
 		return
@@ -306,7 +329,10 @@ func (d *Delivery) takeOverLocked() bool {
 
 // settleExpired settles a message whose timeout is over. It runs in its own goroutine.
 func (d *Delivery) settleExpired(timeout time.Duration) {
-	err := d.task.Expired(&redeliver.TimeoutError{After: timeout})
+	var err error = &redeliver.TimeoutError{After: timeout}
+	if d.batched != nil {
+		err = d.batched.Expired(err)
+	}
 	d.Expire(&redeliver.TimeoutError{After: timeout})
 	if !d.answerIgnored {
 		d.sub.reportAttempted(d, err, d.began)
@@ -323,7 +349,9 @@ func (d *Delivery) settleExpired(timeout time.Duration) {
 	default:
 		d.settleFailure(err, true)
 	}
-	d.task.Settled()
+	if d.form != nil {
+		d.form.Settled()
+	}
 	time.AfterFunc(StuckAfter, func() { d.countStuck(timeout) })
 }
 
@@ -378,7 +406,7 @@ func (d *Delivery) StopClock() bool {
 // startClocks starts the clocks of gathered attempts, all of one subscription. It returns their watch, or nil if they have no
 // timeout.
 func startClocks(now time.Time, all []*Batched) (w *watch) {
-	hasClock := func(m *Batched) bool { return m.d != nil && m.d.task != nil }
+	hasClock := func(m *Batched) bool { return m.d != nil && m.d.begun }
 	first := slices.IndexFunc(all, hasClock)
 	if first < 0 {
 		return nil

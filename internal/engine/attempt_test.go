@@ -15,6 +15,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
 )
@@ -119,11 +120,13 @@ func TestInvalidIsAskedAboutReadableMessages(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var asked []redeliver.Message
 			j := newJournal(redeliver.Policy{Invalid: func(m redeliver.Message) error { asked = append(asked, m); return errOurs }})
-			out := make(chan *message.Message)
-			j.start(t, engine.Options[*record]{Out: out})
+			router := binding.New(j.message)
+			j.start(t, engine.Options[*record]{Handler: router})
 			j.in <- &record{id: "a", key: "k"}
-			msg := <-out
-			_, _ = engine.FromContext(msg.Context()).Run(msg.Context(), described{(*succeeds)(msg), c.headers, c.body})
+			msg := <-router.Messages()
+			d := engine.FromContext(msg.Context())
+			d.SetForm(described{c.headers, c.body})
+			_, _ = d.Run(d, func(context.Context) error { return nil })
 			msg.Ack()
 			if len(asked) != map[bool]int{true: 1}[c.want] {
 				t.Errorf("%v, %q: asked %d times", c.headers, c.body, len(asked))
@@ -135,27 +138,32 @@ func TestInvalidIsAskedAboutReadableMessages(t *testing.T) {
 	}
 }
 
-// described is a task with this description of its message.
+// described is a form with this description of its message.
 type described struct {
-	*succeeds
 	headers redeliver.Headers
 	body    []byte
 }
 
 func (d described) Describe() (redeliver.Headers, []byte) { return d.headers, d.body }
+func (described) Answered() bool                          { return false }
+func (described) Declined() bool                          { return false }
+func (described) Settled()                                {}
 
 // The return value of a handler that has settled its message itself does not count.
 func TestAMessageThatItsHandlerSettledIsNotSettledAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
-		out := make(chan *message.Message)
-		j.start(t, engine.Options[*record]{Out: out})
+		router := binding.New(j.message)
+		j.start(t, engine.Options[*record]{Handler: router})
 		j.publish("a")
-		msg := <-out
-		ok, err := engine.FromContext(msg.Context()).Run(msg.Context(), acks{(*succeeds)(msg), msg})
+		msg := <-router.Messages()
+		_, err := binding.Run(engine.FromContext(msg.Context()), func(m *message.Message) ([]*message.Message, error) {
+			m.Ack()
+			return nil, errOurs
+		}, msg)
 		synctest.Wait()
-		if settled, _ := j.all(); !ok || err != nil || len(settled) != 1 {
-			t.Errorf("%v %v, settled %v", ok, err, settled)
+		if settled, _ := j.all(); err != nil || len(settled) != 1 {
+			t.Errorf("%v, settled %v", err, settled)
 		}
 		// The worker sees the ack while the handler's goroutine reports the attempt.
 		if got := slices.Sorted(slices.Values(j.logged())); !slices.Equal(got, []string{"Attempted", "Committed"}) {
@@ -170,10 +178,10 @@ func TestAMessageThatItsHandlerSettledIsNotSettledAgain(t *testing.T) {
 func TestANackWhileTheLaneEndsIsNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal(hourly())
-		out := make(chan *message.Message)
-		stop := j.start(t, engine.Options[*record]{Out: out})
+		router := binding.New(j.message)
+		stop := j.start(t, engine.Options[*record]{Handler: router})
 		j.publish("a")
-		msg := <-out
+		msg := <-router.Messages()
 		go stop()
 		synctest.Wait()
 		msg.Nack()
@@ -183,15 +191,6 @@ func TestANackWhileTheLaneEndsIsNoAttempt(t *testing.T) {
 		}
 	})
 }
-
-// acks is a task whose handler acks its message and fails.
-type acks struct {
-	*succeeds
-	msg *message.Message
-}
-
-func (a acks) Handle(context.Context) error { a.msg.Ack(); return errOurs }
-func (acks) Answered() bool                 { return true }
 
 // With OrderBlocking a message that fails waits in place.
 func TestAFailedMessageWaitsInPlace(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/redeliver/redeliver/observe"
 )
 
-// BatchMember is a record in a batch, and the Task of its attempt. It needs no goroutine of its own.
+// BatchMember is a record in a batch. It needs no goroutine of its own.
 type BatchMember[R any] struct {
 	Batched
 	Record R
@@ -33,7 +33,7 @@ func (eng *Engine[R]) newMember(e *entry[R], d *Delivery) *Batched {
 		m = new(BatchMember[R])
 	}
 	m.Record, m.d = e.Record, d
-	d.task = m
+	d.begun, d.batched = true, &m.Batched
 	d.sub.RecordMiddleware()
 	if err := d.Invalid(); err != nil {
 		_ = d.fail(err, false)
@@ -67,17 +67,3 @@ func (m *BatchMember[R]) SetAnswer(err error) {
 		_ = m.d.fail(answer, false)
 	}
 }
-
-// Handle implements [Task]. The batch function handles the message.
-func (m *BatchMember[R]) Handle(context.Context) error { return nil }
-
-// Describe implements [Task].
-func (m *BatchMember[R]) Describe() (redeliver.Headers, []byte) {
-	return m.d.entry.headers(), m.d.entry.body()
-}
-
-// Answered implements [Task].
-func (m *BatchMember[R]) Answered() bool { return false }
-
-// Settled implements [Task].
-func (m *BatchMember[R]) Settled() {}

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
-
 	"github.com/redeliver/redeliver"
 )
 
@@ -222,7 +220,7 @@ func (m *Batched) reportLate(err error) {
 	})
 }
 
-// Expired implements [Task]. It returns the answer for the whole batch if there is one, and otherwise timeout. The batch's
+// Expired returns the answer for the whole batch if there is one, and otherwise timeout. The batch's
 // context ends before its first message is settled.
 func (m *Batched) Expired(timeout error) error {
 	b := m.batch
@@ -355,16 +353,4 @@ func (b *Batch) settle(all []*Batched, err error) {
 		m.deliverLate(err)
 	}
 	deliverAnswers(released)
-}
-
-// headerBytes is what a header takes beside its name and value, in memory or in JSON.
-const headerBytes = 64
-
-// SizeOf returns about how many bytes a message takes.
-func SizeOf(msg *message.Message) int {
-	n := len(msg.Payload)
-	for name, value := range msg.Metadata {
-		n += len(name) + len(value) + headerBytes
-	}
-	return n
 }

@@ -42,10 +42,6 @@ func (s *benchSource) Return(*driver.Message[*record], time.Duration, bool) {}
 func (s *benchSource) Key(*driver.Message[*record]) []byte                  { return nil }
 func (s *benchSource) Body(m *driver.Message[*record]) []byte               { return m.Record.body }
 func (s *benchSource) Headers(*driver.Message[*record]) redeliver.Headers   { return message.Metadata{} }
-func (s *benchSource) Message(*driver.Message[*record]) (*message.Message, error) {
-	return nil, errors.ErrUnsupported
-}
-
 func (s *benchSource) Age(*driver.Message[*record]) (st *redeliver.State, created, expires time.Time) {
 	return nil, time.Time{}, time.Time{}
 }

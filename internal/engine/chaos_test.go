@@ -17,6 +17,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/observe"
 )
@@ -209,44 +210,25 @@ func (g *chaosGater) End(*driver.Message[*chaosMessage], engine.Ending) {
 	}
 }
 
-// chaosTask is the task of a handler that may ack or nack its Watermill message itself.
-type chaosTask struct {
-	s   *chaosQueue
-	msg *message.Message
-	d   *chaosMessage
-}
-
-func (t *chaosTask) Handle(ctx context.Context) error {
-	err := t.s.handle(ctx, t.d)
-	switch t.s.random(8) {
-	case 0:
-		t.msg.Ack()
-	case 1:
-		if !t.s.isHealthy() {
-			t.msg.Nack()
-		}
-	}
-	return err
-}
-func (t *chaosTask) Describe() (redeliver.Headers, []byte) { return t.msg.Metadata, t.msg.Payload }
-func (t *chaosTask) Answered() bool {
-	select {
-	case <-t.msg.Acked():
-	case <-t.msg.Nacked():
-	default:
-		return false
-	}
-	return true
-}
-func (t *chaosTask) Expired(err error) error { return err }
-func (t *chaosTask) Settled()                { t.msg.Ack() }
-
-// route replaces a Router with middleware.Retry.
+// route replaces a Router with middleware.Retry. Its handlers may ack or nack their Watermill messages themselves.
 func (s *chaosQueue) route(out <-chan *message.Message) {
 	for msg := range out {
 		go func() {
 			d := engine.FromContext(msg.Context())
-			if ok, err := d.Run(msg.Context(), &chaosTask{s, msg, d.Record().(*chaosMessage)}); ok || err == nil {
+			record := d.Record().(*chaosMessage)
+			_, err := binding.Run(d, func(msg *message.Message) ([]*message.Message, error) {
+				err := s.handle(msg.Context(), record)
+				switch s.random(8) {
+				case 0:
+					msg.Ack()
+				case 1:
+					if !s.isHealthy() {
+						msg.Nack()
+					}
+				}
+				return nil, err
+			}, msg)
+			if err == nil {
 				msg.Ack()
 			} else {
 				msg.Nack()
@@ -257,9 +239,6 @@ func (s *chaosQueue) route(out <-chan *message.Message) {
 
 type chaosCodec struct{}
 
-func (chaosCodec) Message(m *driver.Message[*chaosMessage]) (*message.Message, error) {
-	return message.NewMessage(m.Record.id, nil), nil
-}
 func (chaosCodec) Key(m *driver.Message[*chaosMessage]) []byte { return []byte(m.Record.key) }
 func (chaosCodec) Body(*driver.Message[*chaosMessage]) []byte  { return []byte("v") }
 func (chaosCodec) Headers(*driver.Message[*chaosMessage]) redeliver.Headers {
@@ -437,8 +416,11 @@ func newChaosQueue(t *testing.T, seed uint64) *chaosQueue {
 func (s *chaosQueue) setHandler(opt *engine.Options[*chaosMessage]) {
 	switch s.seed % 5 {
 	case 3:
-		opt.Out = make(chan *message.Message)
-		go s.route(opt.Out)
+		router := binding.New(func(m *driver.Message[*chaosMessage]) (*message.Message, error) {
+			return message.NewMessage(m.Record.id, nil), nil
+		})
+		opt.Handler = router
+		go s.route(router.Messages())
 	case 4:
 		opt.BatchConfig = redeliver.BatchConfig{Size: 3, Timeout: 500 * time.Millisecond}.WithDefaults()
 		opt.Batch = func(b *engine.Batch, all []*engine.BatchMember[*chaosMessage]) error {

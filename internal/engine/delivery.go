@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
-
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/internal/contextkey"
@@ -15,7 +13,6 @@ import (
 
 // anyEntry is the interface through which a Delivery uses its generic entry.
 type anyEntry interface {
-	newMessage() (*message.Message, error)
 	record() any
 	key() []byte
 	body() []byte
@@ -42,7 +39,8 @@ type anyEntry interface {
 	runAgain(st *redeliver.State)
 	// isLost reports whether others may have the message by now.
 	isLost() bool
-	// isDraining reports whether the lane is draining.
+	// draining is closed when the lane begins no more messages, and isDraining reports whether it is.
+	draining() <-chan struct{}
 	isDraining() bool
 	// session is the context of the lane.
 	session() context.Context
@@ -53,15 +51,15 @@ type anyEntry interface {
 type Delivery struct {
 	LazyContext
 
-	sub   *Subscription
-	entry anyEntry
-	msg   *message.Message // nil with a handler of records
-	task  Task             // nil before the attempt
+	sub     *Subscription
+	entry   anyEntry
+	form    Form                  // nil with a handler of records
+	batched *Batched              // as it waits for a batch, or is in one; nil before
+	failure atomic.Pointer[error] // of the attempt; nil for none. See keepFailure
 
 	// state is the message's state in this process; nil if only the record has it.
 	state *redeliver.State
-	// claimed is set once, by what decides the message's end: its handler's answer, its timeout, or the worker that saw its
-	// Watermill message acked.
+	// claimed is set once, by what decides the message's end: its handler's answer, its timeout, or its ack.
 	claimed atomic.Bool
 
 	// The lock of sub.watch guards these fields.
@@ -77,6 +75,7 @@ type Delivery struct {
 	signal      signal                      // evidence about the dependencies of the handler
 	probe       bool                        // a guard's probe
 	runs        bool                        // a handler may still run. Set by serve, cleared by the claimer if none does
+	begun       bool                        // Run was called, or it is to be handled in a batch
 	alone       bool                        // nothing else of the process runs meanwhile
 	single      bool                        // it must be the only message of its batch
 	// acked is set before the answer that the handler succeeded is delivered, for messages of batches.
@@ -90,16 +89,24 @@ type Delivery struct {
 	displaced bool
 }
 
+// Form is a message in the form that its handler gets, if that is not the broker's own record.
+type Form interface {
+	// Describe returns the message for Policy.Invalid and for tracers, or nil and nil if it cannot be read.
+	Describe() (headers redeliver.Headers, body []byte)
+	// Answered reports whether the handler has acked or nacked the message. Then its return value does not count.
+	Answered() bool
+	// Declined reports whether the handler has nacked the message.
+	Declined() bool
+	// Settled is called when the message was settled after its timeout. Its handler may still run.
+	Settled()
+}
+
 type deliveryKey struct{}
 
 // Declined reports whether the handler has nacked or rejected its message, with methods that some messages have.
 func (d *Delivery) Declined() bool {
-	if d.msg != nil {
-		select {
-		case <-d.msg.Nacked():
-			return true
-		default:
-		}
+	if d.form != nil && d.form.Declined() {
+		return true
 	}
 	r, ok := d.entry.record().(interface{ Declined() bool })
 	return ok && r.Declined()
@@ -127,8 +134,8 @@ type valuedContext struct {
 	values context.Context
 }
 
-// withValues returns d with the values of ctx, the context that the Codec gave its message.
-func (d *Delivery) withValues(ctx context.Context) context.Context {
+// WithValues returns d with the values of ctx, the context that the message has in the form of its handler.
+func (d *Delivery) WithValues(ctx context.Context) context.Context {
 	if ctx == context.Background() {
 		return d
 	}
@@ -177,8 +184,18 @@ func (d *Delivery) readState(st *redeliver.State) {
 	d.entry.readState(st)
 }
 
-// Task returns the task that runs the attempt, nil before Run.
-func (d *Delivery) Task() Task { return d.task }
+// Form returns the form of the message; nil with a handler of records. SetForm sets it, before the message is delivered.
+func (d *Delivery) Form() Form     { return d.form }
+func (d *Delivery) SetForm(f Form) { d.form = f }
+
+// Begun reports whether Run was called.
+func (d *Delivery) Begun() bool { return d.begun }
+
+// SetBatched makes the message one that waits for a batch. Its clock must be stopped.
+func (d *Delivery) SetBatched(m *Batched) { d.batched = m }
+
+// Draining returns a channel that is closed when no more messages of the source may be delivered.
+func (d *Delivery) Draining() <-chan struct{} { return d.entry.draining() }
 
 // Lost reports whether this process can no longer settle the message, which then comes back.
 func (d *Delivery) Lost() bool { return d.entry.isLost() }
@@ -220,7 +237,7 @@ func (d *Delivery) askInvalid() (err error) {
 		}
 	}()
 	headers, body := d.describe()
-	if headers == nil && body == nil { // it cannot be decoded: its attempt reports that
+	if headers == nil && body == nil { // it cannot be read: its attempt reports that
 		return nil
 	}
 	m := redeliver.Message{State: d.State(), Headers: headers, Body: body, Key: d.entry.key()}
@@ -232,11 +249,8 @@ func (d *Delivery) askInvalid() (err error) {
 
 // describe returns the message's headers and body for policies and tracers, or nil and nil if they cannot be read.
 func (d *Delivery) describe() (redeliver.Headers, []byte) {
-	switch {
-	case d.task != nil:
-		return d.task.Describe()
-	case d.msg != nil:
-		return d.msg.Metadata, d.msg.Payload
+	if d.form != nil {
+		return d.form.Describe()
 	}
 	return d.entry.headers(), d.entry.body()
 }

@@ -3,29 +3,46 @@ package engine
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
-
-	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
 )
 
-// Options are the parts that an adapter gives an engine. Sub, Codec, Store and one of Out, Handle and Batch are required.
+// Options are the parts that an adapter gives an engine. Sub, Codec, Store and one of Handle, Handler and Batch are required.
 type Options[R any] struct {
 	Sub   *Subscription
 	Codec driver.Codec[R]
 	Store driver.Store[R]
-	// Out gets the messages of a Watermill subscriber. Engine.Close closes it. It must be unbuffered: a message in a buffer would
-	// use a slot and could not be taken back.
-	Out chan *message.Message
 	// Handle is a handler of the broker's own records. Many goroutines call it at once.
 	Handle func(ctx context.Context, record R) error
+	// Handler is a handler of messages in another form. Engine.Close closes it.
+	Handler Handler[R]
 	// Batch is a handler of many records. BatchConfig says when it runs; it has its defaults and was checked.
 	Batch       BatchFunc[R]
 	BatchConfig redeliver.BatchConfig
 }
+
+// Handler handles messages in a form of its own. Package binding has the one for Watermill messages.
+type Handler[R any] interface {
+	// Handle makes one attempt at a message, in a goroutine of a worker. It calls Run of d, or lets another goroutine do it that it
+	// has delivered the message to. At the end it calls one of d's Ack, Nack, Fail, Withdraw and Abandon.
+	Handle(d *Delivery, m *driver.Message[R])
+	// Close is called when all lanes have ended. A Handle that still runs must end.
+	Close()
+}
+
+// records is the [Handler] of the broker's own records. The return value of the function is the answer.
+type records[R any] func(ctx context.Context, record R) error
+
+// Handle implements [Handler].
+func (h records[R]) Handle(d *Delivery, m *driver.Message[R]) {
+	defer d.Ack()
+	_, _ = d.Run(d, func(ctx context.Context) error { return h(ctx, m.Record) }) // Ack needs neither
+}
+
+// Close implements [Handler]. Functions that still run are not waited for.
+func (h records[R]) Close() {}
 
 // BatchFunc handles a batch of records.
 type BatchFunc[R any] func(b *Batch, all []*BatchMember[R]) error
@@ -37,14 +54,15 @@ type Engine[R any] struct {
 	sub  *Subscription
 	pool *Workers[*entry[R]]
 
-	sending sync.RWMutex  // read-locked by workers that send to opt.Out
-	closed  chan struct{} // closed by Close
 	batches *Batches
 }
 
 // New makes an engine.
 func New[R any](opt Options[R]) *Engine[R] {
-	e := &Engine[R]{opt: opt, sub: opt.Sub, closed: make(chan struct{})}
+	e := &Engine[R]{opt: opt, sub: opt.Sub}
+	if opt.Handle != nil {
+		e.opt.Handler = records[R](opt.Handle)
+	}
 	e.sub.Start()
 	e.pool = NewWorkers((*entry[R]).serve)
 	if opt.Batch != nil {
@@ -54,17 +72,14 @@ func New[R any](opt Options[R]) *Engine[R] {
 	return e
 }
 
-// Close ends the engine and closes Out. All lanes must have ended. It does not wait for handlers that still run.
+// Close ends the engine and closes its Handler. All lanes must have ended. It does not wait for handlers that still run.
 func (e *Engine[R]) Close() {
-	close(e.closed)
-	e.sending.Lock() // a worker that comes later finds that its lane has ended
-	defer e.sending.Unlock()
 	e.pool.Close()
 	if e.sub.detachOperations != nil {
 		e.sub.detachOperations()
 	}
-	if e.opt.Out != nil {
-		close(e.opt.Out)
+	if e.opt.Handler != nil { // otherwise there is a batch function
+		e.opt.Handler.Close()
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -135,7 +136,7 @@ func (b *broker) Return(m *driver.Message[*record], wait time.Duration, runs boo
 	b.returned = append(b.returned, fmt.Sprintf("%s %v %v", m.Record.id, wait.Round(time.Millisecond), runs))
 }
 
-func (b *broker) Message(m *driver.Message[*record]) (*message.Message, error) {
+func (b *broker) message(m *driver.Message[*record]) (*message.Message, error) {
 	if string(m.Record.body) == "garbage" {
 		return nil, errors.New("garbage")
 	}
@@ -425,8 +426,9 @@ func TestATimeoutMovesTheMessageOn(t *testing.T) {
 func TestAWatermillMessageIsSettledWhenItIsAcked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(redeliver.Policy{MaxRetries: 1, Backoff: redeliver.Fixed(time.Second)})
-		out := make(chan *message.Message)
-		b.run(t, engine.Options[*record]{Out: out}, engine.LaneOptions[*record]{})
+		router := binding.New(b.message)
+		out := router.Messages()
+		b.run(t, engine.Options[*record]{Handler: router}, engine.LaneOptions[*record]{})
 		b.publish("a", "b")
 		b.in <- &record{id: "c", body: []byte("garbage")}
 		x, y := <-out, <-out
@@ -460,9 +462,10 @@ func TestAMessageKeepsTheValuesOfItsContext(t *testing.T) {
 		values := context.WithValue(context.WithValue(context.Background(), key("message"), "lane"), key("lane"), "lane")
 		own, cancel := context.WithCancel(context.WithValue(context.Background(), key("message"), "message"))
 		b.own = own
-		out := make(chan *message.Message)
+		router := binding.New(b.message)
+		out := router.Messages()
 		b.values = values
-		b.run(t, engine.Options[*record]{Out: out}, engine.LaneOptions[*record]{})
+		b.run(t, engine.Options[*record]{Handler: router}, engine.LaneOptions[*record]{})
 		b.publish("a")
 		msg := <-out
 		cancel()

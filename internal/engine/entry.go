@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
-
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
 )
@@ -79,9 +77,6 @@ func (e *entry[R]) readyQueue() int {
 	return e.class()
 }
 
-func (e *entry[R]) newMessage() (*message.Message, error) {
-	return e.lane.e.opt.Codec.Message(&e.Message)
-}
 func (e *entry[R]) record() any  { return e.Record }
 func (e *entry[R]) key() []byte  { return e.lane.e.opt.Codec.Key(&e.Message) }
 func (e *entry[R]) body() []byte { return e.lane.e.opt.Codec.Body(&e.Message) }
@@ -97,10 +92,11 @@ func (e *entry[R]) readState(st *redeliver.State) { e.lane.e.opt.Codec.State(&e.
 func (e *entry[R]) age() (*redeliver.State, time.Time, time.Time) {
 	return e.lane.e.opt.Codec.Age(&e.Message)
 }
-func (e *entry[R]) isFirst() bool            { return !e.Retry && !e.Returned }
-func (e *entry[R]) isLost() bool             { return e.lost.Load() || e.lane.drainIsOver() || e.lane.isLost() }
-func (e *entry[R]) isDraining() bool         { return e.lane.isDraining() }
-func (e *entry[R]) session() context.Context { return e.lane.ctx }
+func (e *entry[R]) isFirst() bool             { return !e.Retry && !e.Returned }
+func (e *entry[R]) isLost() bool              { return e.lost.Load() || e.lane.drainIsOver() || e.lane.isLost() }
+func (e *entry[R]) draining() <-chan struct{} { return e.lane.draining }
+func (e *entry[R]) isDraining() bool          { return e.lane.isDraining() }
+func (e *entry[R]) session() context.Context  { return e.lane.ctx }
 func (e *entry[R]) truncates() bool {
 	t, ok := e.lane.e.opt.Store.(driver.Truncating)
 	return ok && t.Truncates()
@@ -167,14 +163,8 @@ func (e *entry[R]) serve() {
 		return
 	}
 	d.runs = true
-	if eng.opt.Handle == nil {
-		e.handOut(d)
-		return
-	}
 	defer d.End(nil)
-	if ok, _ := d.Run(d, e); ok { // the error says only that the message was lost
-		d.succeed()
-	}
+	eng.opt.Handler.Handle(d, &e.Message)
 }
 
 func (d *Delivery) succeed() {
@@ -185,66 +175,5 @@ func (d *Delivery) succeed() {
 	if d.claim() {
 		d.signal = signalSuccess
 		d.entry.end(Ending{Kind: Acked})
-	}
-}
-
-// The following methods make an entry the Task of a handler of records. Its return value is the answer.
-
-// Handle implements [Task].
-func (e *entry[R]) Handle(ctx context.Context) error { return e.lane.e.opt.Handle(ctx, e.Record) }
-
-// Describe implements [Task].
-func (e *entry[R]) Describe() (redeliver.Headers, []byte) { return e.headers(), e.body() }
-
-// Answered implements [Task].
-func (e *entry[R]) Answered() bool { return false }
-
-// Expired implements [Task].
-func (e *entry[R]) Expired(err error) error { return err }
-
-// Settled implements [Task].
-func (e *entry[R]) Settled() {}
-
-// handOut sends a Watermill message to Out, and waits until the message is acked or nacked. In the Router's goroutine
-// middleware.Retry calls Run, which runs the attempt and handles a failure.
-func (e *entry[R]) handOut(d *Delivery) {
-	defer d.End(nil)
-	msg, err := e.newMessage()
-	if err != nil {
-		_ = d.fail(&redeliver.UndecodableError{Err: err}, false)
-		return
-	}
-	msg.SetContext(d.withValues(msg.Context()))
-	d.msg = msg
-	l, eng := e.lane, e.lane.e
-	if !l.send(msg) {
-		d.runs = false
-		_ = d.abandon(nil)
-		return
-	}
-	select {
-	case <-msg.Acked():
-		d.succeed()
-	case <-msg.Nacked():
-		d.handleNack()
-	case <-eng.closed: // this or middleware.Retry reports the interrupted attempt, whichever claims it
-		_ = d.abandon(context.Cause(d))
-	}
-}
-
-// send sends a message to Out. It returns false if the lane ends first.
-func (l *lane[R]) send(msg *message.Message) bool {
-	l.e.sending.RLock()
-	defer l.e.sending.RUnlock()
-	if l.isDraining() { // Out may be closed
-		return false
-	}
-	select {
-	case l.e.opt.Out <- msg:
-		return true
-	case <-l.draining:
-		return false
-	case <-l.ctx.Done():
-		return false
 	}
 }

@@ -11,14 +11,12 @@ import (
 
 // Extend implements redeliver.Extend. For an attempt in a batch it extends the batch.
 func (d *Delivery) Extend(by time.Duration) error {
-	if t, ok := d.task.(interface{ Batch() *Batch }); ok {
-		if b := t.Batch(); b != nil {
-			return b.Extend(by)
-		}
+	if d.batched != nil && d.batched.batch != nil {
+		return d.batched.batch.Extend(by)
 	}
 	w := d.sub.watch
 	switch {
-	case d.task == nil:
+	case !d.begun:
 		return fmt.Errorf("%w: no attempt runs", redeliver.ErrNotExtended)
 	case w == nil:
 		return nil

@@ -104,9 +104,7 @@ func (d *Delivery) traceDeadLetter(dec *redeliver.Decision, where string, cause 
 	if t := d.span.Load(); t != nil {
 		ctx = t.ctx
 	}
-	if msg, err := d.entry.newMessage(); err == nil { // a new message: a stuck handler may still write to the old one
-		b.Message.Headers = msg.Metadata
-	}
+	b.Message.Headers = d.entry.headers() // a stuck handler may still write to those of its own form
 	defer func() { _ = recover() }()
 	d.sub.Tracer.DeadLettered(context.WithoutCancel(ctx), b)
 }

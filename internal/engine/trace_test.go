@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/redeliver/redeliver"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/observe"
 )
@@ -245,12 +246,12 @@ func TestAMessageCarriesTheLatestTraceparent(t *testing.T) {
 			if traced {
 				trace(j, secondRun)
 			}
-			out := make(chan *message.Message)
-			j.start(t, engine.Options[*record]{Out: out})
+			router := binding.New(j.message)
+			j.start(t, engine.Options[*record]{Handler: router})
 			j.in <- &record{id: "a", state: &redeliver.State{ID: "a", Attempts: 1, Trace: firstRun}}
-			msg := <-out
+			msg := <-router.Messages()
 			d := engine.FromContext(msg.Context())
-			if ok, err := d.Run(msg.Context(), (*succeeds)(msg)); !ok || err != nil {
+			if ok, err := d.Run(d, func(context.Context) error { return nil }); !ok || err != nil {
 				t.Errorf("%v %v", ok, err)
 			}
 			msg.Nack()
@@ -261,12 +262,3 @@ func TestAMessageCarriesTheLatestTraceparent(t *testing.T) {
 		})
 	}
 }
-
-// succeeds is a Watermill message whose handler succeeds.
-type succeeds message.Message
-
-func (*succeeds) Handle(context.Context) error            { return nil }
-func (s *succeeds) Describe() (redeliver.Headers, []byte) { return s.Metadata, s.Payload }
-func (*succeeds) Answered() bool                          { return false }
-func (*succeeds) Expired(err error) error                 { return err }
-func (*succeeds) Settled()                                {}

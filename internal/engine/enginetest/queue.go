@@ -14,6 +14,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
+	"github.com/redeliver/redeliver/internal/binding"
 	"github.com/redeliver/redeliver/internal/engine"
 )
 
@@ -43,7 +44,7 @@ type Queue struct {
 	cancel  context.CancelFunc
 	lanes   sync.WaitGroup
 	stop    func()
-	out     chan *message.Message
+	router  *binding.Handler[struct{}]
 	settled chan struct{}
 
 	mu    sync.Mutex
@@ -58,17 +59,19 @@ type Written struct {
 
 // New makes a queue. Its subscription has no sink and no tracer.
 func New(p redeliver.Policy) *Queue {
-	return &Queue{
+	q := &Queue{
 		Sub: &engine.Subscription{Origin: "orders", Group: "billing", Policy: p.WithDefaults(), MaxInFlight: 200, MaxRetriesInFlight: 200},
-		ID:  "orders/0/1", Values: context.Background(), out: make(chan *message.Message), settled: make(chan struct{}, maxReady),
+		ID:  "orders/0/1", Values: context.Background(), settled: make(chan struct{}, maxReady),
 	}
+	q.router = binding.New(codec{q}.message)
+	return q
 }
 
 // Start runs an engine over the queue, until the test ends.
 func (q *Queue) Start(tb testing.TB) *Queue {
 	tb.Helper()
 	q.ctx, q.cancel = context.WithCancel(context.Background())
-	q.engine = engine.New(engine.Options[struct{}]{Sub: q.Sub, Codec: codec{q}, Store: store{q}, Out: q.out})
+	q.engine = engine.New(engine.Options[struct{}]{Sub: q.Sub, Codec: codec{q}, Store: store{q}, Handler: q.router})
 	q.stop = sync.OnceFunc(func() {
 		q.cancel()
 		q.lanes.Wait()
@@ -119,7 +122,7 @@ func (p *Partition) Put(n int) {
 // Deliver adds a message and returns it as a Router receives it.
 func (p *Partition) Deliver() *message.Message {
 	p.Put(1)
-	return <-p.q.out
+	return <-p.q.router.Messages()
 }
 
 // Abandon abandons the oldest message in hand, as if another process had it by now.
@@ -151,7 +154,7 @@ func (q *Queue) Written() []Written {
 
 // Subscribe implements [message.Subscriber]. It may be called once, after Start.
 func (q *Queue) Subscribe(context.Context, string) (<-chan *message.Message, error) {
-	return q.out, nil
+	return q.router.Messages(), nil
 }
 
 // Close implements [message.Subscriber].
@@ -191,7 +194,7 @@ func (c codec) Age(*driver.Message[struct{}]) (state *redeliver.State, created, 
 	return nil, time.Time{}, time.Time{}
 }
 
-func (c codec) Message(*driver.Message[struct{}]) (*message.Message, error) {
+func (c codec) message(*driver.Message[struct{}]) (*message.Message, error) {
 	msg := message.NewMessage(c.q.ID, []byte("payload"))
 	maps.Copy(msg.Metadata, c.q.Metadata)
 	if c.q.Context != nil {

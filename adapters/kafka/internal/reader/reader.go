@@ -47,7 +47,6 @@ type Config struct {
 	Group          sarama.ConsumerGroup
 	Provisioner    *topology.Provisioner
 	Producer       *produce.Producer
-	Unmarshaler    engine.Unmarshaler[*sarama.ConsumerMessage]
 	Owner          string        // the client's name in commit metadata
 	SkipsExisting  bool          // a new group reads only records of the origin that are written after its start
 	SpringHeaders  bool          // dead letters have Spring's headers, too
@@ -106,7 +105,7 @@ func New(ctx context.Context, cfg Config) *Reader {
 func (r *Reader) admin() cluster.Admin { return r.Provisioner.Admin }
 
 func (r *Reader) codec() record.Codec {
-	return record.Codec{Origin: r.Layout.Origin, Group: r.Layout.Group, Unmarshaler: r.Unmarshaler}
+	return record.Codec{Origin: r.Layout.Origin, Group: r.Layout.Group}
 }
 
 func (r *Reader) isPerKey() bool { return r.Layout.Policy.Order == redeliver.OrderThroughRetries }

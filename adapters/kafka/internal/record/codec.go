@@ -9,27 +9,25 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/driver"
-	"github.com/redeliver/redeliver/internal/engine"
 	"github.com/redeliver/redeliver/internal/limits"
 )
 
 // Codec returns the parts of a record. The source has removed redeliver's headers, and has restored the topic,
 // partition, offset and timestamp of the origin. Message.State has the state of a record that comes from a topic of
 // ours. Codec implements driver.Codec.
-type Codec struct {
-	Origin, Group string
-	Unmarshaler   engine.Unmarshaler[*sarama.ConsumerMessage]
-}
+type Codec struct{ Origin, Group string }
 
 var _ driver.Codec[*sarama.ConsumerMessage] = Codec{}
 
-// Message implements [driver.Codec].
-func (c Codec) Message(m *driver.Message[*sarama.ConsumerMessage]) (*message.Message, error) {
-	msg, err := engine.Unmarshal(c.Unmarshaler, m.Record)
-	if err == nil && m.State != nil && msg.UUID == ID(m.Record) {
-		msg.UUID = m.State.ID // the id that the message came with, which an older version may have derived in another way
+// ToWatermill returns the function that makes the Watermill message of a record with a marshaler's Unmarshal.
+func ToWatermill(unmarshal func(*sarama.ConsumerMessage) (*message.Message, error)) func(*driver.Message[*sarama.ConsumerMessage]) (*message.Message, error) {
+	return func(m *driver.Message[*sarama.ConsumerMessage]) (*message.Message, error) {
+		msg, err := unmarshal(m.Record)
+		if err == nil && msg != nil && m.State != nil && msg.UUID == ID(m.Record) {
+			msg.UUID = m.State.ID // the id that the message came with, which an older version may have derived in another way
+		}
+		return msg, err
 	}
-	return msg, err
 }
 
 // Key implements [driver.Codec].

@@ -1,4 +1,4 @@
-package delayqueue_test
+package binding_test
 
 import (
 	"errors"
@@ -10,8 +10,17 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/redeliver/redeliver"
-	"github.com/redeliver/redeliver/delayqueue"
+	"github.com/redeliver/redeliver/internal/binding"
 )
+
+const (
+	ms     = time.Millisecond
+	second = time.Second
+	minute = time.Minute
+	hour   = time.Hour
+)
+
+var origin = time.Date(2026, 3, 14, 15, 9, 26, 0, time.UTC)
 
 func delayed(until, wait string) *message.Message {
 	msg := message.NewMessage("1", nil)
@@ -49,7 +58,7 @@ func TestPublishDue(t *testing.T) {
 		{"both, for is shorter", "2026-03-14T15:10:26Z", "1s", origin.Add(minute)},
 		{"the longest", "", redeliver.MaxWait.String(), at(redeliver.MaxWait)},
 	} {
-		due, ok, err := delayqueue.PublishDue(delayed(c.until, c.wait), now)
+		due, ok, err := binding.PublishDue(delayed(c.until, c.wait), now)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -75,7 +84,7 @@ func TestPublishDueRefusesInvalidDelays(t *testing.T) {
 		{"2026-03-14T16:00:00Z", "soon", 1},
 		{"tomorrow", "1s", 1},
 	} {
-		due, ok, err := delayqueue.PublishDue(delayed(c.until, c.wait), origin)
+		due, ok, err := binding.PublishDue(delayed(c.until, c.wait), origin)
 		var config *redeliver.ConfigError
 		if ok || !due.IsZero() || !errors.As(err, &config) || len(config.Problems) != c.problems {
 			t.Errorf("until %q, for %q: %s, %v, %v; want %d problems", c.until, c.wait, due, ok, err, c.problems)
@@ -91,7 +100,7 @@ func TestPublishDueRefusesTooLongDelays(t *testing.T) {
 		{"9999-12-31T23:59:59Z", ""},
 		{"9999-12-31T23:59:59Z", "2562047h"},
 	} {
-		_, ok, err := delayqueue.PublishDue(delayed(c.until, c.wait), origin)
+		_, ok, err := binding.PublishDue(delayed(c.until, c.wait), origin)
 		var e *redeliver.UnschedulableError
 		if ok || !errors.As(err, &e) || e.Max != redeliver.MaxWait || e.Wait <= e.Max {
 			t.Errorf("until %q, for %q: %v, %v; want unschedulable", c.until, c.wait, ok, err)
@@ -113,7 +122,7 @@ func TestPublishDueIsNeverEarly(t *testing.T) {
 			delay.Message(msg, delay.For(wait))
 		}
 		now := time.Now().Add(time.Duration(rapid.Int64Range(0, int64(minute)).Draw(t, "published later")))
-		due, ok, err := delayqueue.PublishDue(msg, now)
+		due, ok, err := binding.PublishDue(msg, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,6 +131,33 @@ func TestPublishDueIsNeverEarly(t *testing.T) {
 		}
 		if ok && (due.Before(asked) || due.Sub(asked) > time.Second+10*ms) {
 			t.Fatalf("asked for %s and published at %s: due %s", asked, now, due)
+		}
+	})
+}
+
+// With any metadata of a publisher, a message is never early, and never later than the longest wait.
+func FuzzPublishDue(f *testing.F) {
+	f.Add("2026-03-14T15:09:26Z", "1s")
+	f.Add("", "2562047h")
+	f.Add("9999-12-31T23:59:59Z", "")
+	f.Add("0000-01-01T00:00:00Z", "-1h")
+	f.Add("2026-03-14T15:09:26.5+14:00", "soon")
+	now := time.Date(2026, 3, 14, 15, 9, 26, 535897932, time.UTC)
+	f.Fuzz(func(t *testing.T, until, wait string) {
+		msg := message.NewMessage("1", nil)
+		msg.Metadata[delay.DelayedUntilKey], msg.Metadata[delay.DelayedForKey] = until, wait
+		due, ok, err := binding.PublishDue(msg, now)
+		if err != nil {
+			if ok {
+				t.Errorf("%q, %q: both %s and %v", until, wait, due, err)
+			}
+			return
+		}
+		if at, bad := time.Parse(time.RFC3339, until); bad == nil && ok && due.Before(at) {
+			t.Errorf("%q, %q: early, at %s", until, wait, due)
+		}
+		if ok && (!due.After(now) || due.Sub(now) > redeliver.MaxWait+time.Millisecond) {
+			t.Errorf("%q, %q: due %s", until, wait, due)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package delayqueue
+package binding
 
 import (
 	"time"
