@@ -124,6 +124,12 @@ func TestTheCheckerFinds(t *testing.T) {
 		b.world.Services[0].Versions[0].Immediate = 1
 		return b.begin(4.2, "once", 1).end(4.2, "once", 1, plan.Fail)
 	}
+	// The second attempt of "once" extends its batch.
+	expiredInBatch := func(b *builder, extend time.Duration) *builder {
+		b.world.Services[0].Way, b.world.Services[0].Versions[0].MaxAge = plan.ConsumeBatch, time.Second
+		b.world.Messages[1].Script[1].Extend = extend
+		return b
+	}
 	again := func(b *builder) *builder { return b.begin(20, "good", 1).end(20.1, "good", 1, plan.OK) }
 	inAnotherProcess := func(b *builder, from float64) *builder {
 		b.at(0, history.Line{Kind: history.Started, Process: "billing-0.2", Load: "billing", What: "0"})
@@ -234,6 +240,9 @@ func TestTheCheckerFinds(t *testing.T) {
 			b.world.Services[0].Versions[0].MaxAge = 6 * time.Second
 			return b
 		}, "stale bad"},
+		"also in a batch": {func(b *builder) *builder { return expiredInBatch(b, 0) }, "stale bad"},
+		"not if another message extended the batch": {func(b *builder) *builder { return expiredInBatch(b, time.Minute) }, ""},
+		"also if its extension was over":            {func(b *builder) *builder { return expiredInBatch(b, 2*time.Second) }, "stale bad"},
 		"expired, and it had no limit": {func(b *builder) *builder {
 			return b.change("bad", 3, history.Dead, func(l *history.Line) { l.Reason = "expired" })
 		}, "wrong end bad"},

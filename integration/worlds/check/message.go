@@ -121,7 +121,7 @@ func (c *checker) checkAttempt(m *message, r *run, failures map[int][]failure) {
 	_, latest := c.expiry(m, r.version)
 	begin := r.begin
 	if c.world.Services[m.key.service].Way == plan.ConsumeBatch { // it is checked when its batch begins, and waits there for others of its key
-		begin -= int64(r.version.Timeout)
+		begin -= int64(c.batchTime(m, r))
 	}
 	if begin > latest && !c.replayed(m.key.service, r.begin) {
 		c.violatef(Stale, m.key.id, "attempt %d began %s after it had expired: %s", r.attempt, time.Duration(r.begin-latest), c.describe(m))
@@ -153,6 +153,25 @@ func (c *checker) checkAttempt(m *message, r *run, failures map[int][]failure) {
 	case r.begin < due:
 		c.violatef(history.Early, m.key.id, "attempt %d began %s before its wait was over: %s", r.attempt, time.Duration(due-r.begin), c.describe(m))
 	}
+}
+
+// maxTimeout is by how much an extended attempt may be longer than its timeout, see Policy.MaxTimeout.
+const maxTimeout = 4
+
+// batchTime returns how long before a run its batch may have begun: the time of a batch counts for all its messages, and a handler
+// that extends it for one of them extends it for all.
+func (c *checker) batchTime(m *message, r *run) time.Duration {
+	for k, other := range c.messages {
+		if k.service != m.key.service || other == m {
+			continue
+		}
+		for _, o := range other.runs {
+			if by := other.plan.Step(o.attempt).Extend; by > 0 && o.name == r.name && o.begin <= r.begin && r.begin <= o.begin+int64(by) {
+				return maxTimeout * r.version.Timeout
+			}
+		}
+	}
+	return r.version.Timeout
 }
 
 // timedOutInBatch reports whether an attempt failed before the handler of a batch came to the message: others of its key had used up

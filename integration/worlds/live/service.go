@@ -60,7 +60,6 @@ func HandleBatch[M interface {
 	began := time.Now()
 	for _, line := range ofKey {
 		all.Go(func() {
-			var lost error
 			for i, m := range line {
 				ctx := m.Context()
 				if len(line) > 1 {
@@ -69,16 +68,12 @@ func HandleBatch[M interface {
 				if i > 0 && p.Version.Timeout > 0 && time.Since(began) >= p.Version.Timeout {
 					<-ctx.Done() // its time is over before it begins
 				}
-				if lost == nil {
-					lost = lostBecause(ctx)
-				}
-				if lost != nil {
+				// On SQS one message is lost alone, and the answer of the next one of its key counts.
+				if lost := lostBecause(ctx); lost != nil {
 					m.Answer(lost)
 					continue
 				}
-				err := catchPanic(func() error { return handle(ctx, m) })
-				lost = lostBecause(ctx) // before the answer ends the context
-				m.Answer(err)
+				m.Answer(catchPanic(func() error { return handle(ctx, m) }))
 			}
 		})
 	}
