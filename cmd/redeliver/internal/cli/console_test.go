@@ -159,7 +159,7 @@ func TestConsole(t *testing.T) {
 	s := serve(t, nil, "--broker", k.url, "--audit", audit, "--title", "The shop")
 	s.until("", ">5 dead letters<")
 	s.until("", "The shop")
-	s.until("", "1h: 1")
+	s.until("", "1h 1")
 	s.until("", "late by 24 h")
 	if status, _, page := s.ask(nil, "message?dlq="+dlq+"&at=0/0"); status != http.StatusOK || !strings.Contains(page, "12345678901234567890") {
 		t.Errorf("the message is %d: %s", status, page)
