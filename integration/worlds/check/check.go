@@ -65,6 +65,9 @@ const Skipped = "skipped"
 // Denied is the event of requests of a process that were denied.
 const Denied = "denied"
 
+// Stopping is the event of a process that is told to stop.
+const Stopping = "stopping"
+
 // Check compares a history with the promises. It returns an error if the lines are no history of a world.
 func Check(lines []history.Line) (Result, []history.Violation, error) {
 	lines = slices.Clone(lines)
@@ -113,12 +116,13 @@ type checker struct {
 }
 
 type process struct {
-	service int
-	version plan.Version
-	started int64
-	stopped int64 // 0 if not
-	killed  int64 // when, 0 if not
-	slack   time.Duration
+	service  int
+	version  plan.Version
+	started  int64
+	stopping int64 // when it was told to stop, 0 if not
+	stopped  int64 // 0 if not
+	killed   int64 // when, 0 if not
+	slack    time.Duration
 }
 
 // original is a message as it was written.
@@ -238,6 +242,12 @@ func (c *checker) read(l history.Line) {
 	case history.Event:
 		if l.What == Deleted || l.What == Skipped {
 			c.readDeleted(l)
+			return
+		}
+		if l.What == Stopping {
+			if p := c.processes[l.Process]; p.stopping == 0 {
+				p.stopping = l.At
+			}
 			return
 		}
 		if l.What == "done: "+plan.PauseGroup {

@@ -140,6 +140,12 @@ func TestTheCheckerFinds(t *testing.T) {
 		}
 		return b
 	}
+	// The process stops soon after "good" has ended. It may drain for ten seconds.
+	drained := func(b *builder, from float64) *builder {
+		b.world.Services[0].Drain = 10 * time.Second
+		b.at(from, history.Line{Kind: history.Event, Process: "billing-0.1", Load: "billing", What: Stopping})
+		return inAnotherProcess(b, 2.2).at(2.4, history.Line{Kind: history.Stopped, Process: "billing-0.1"})
+	}
 	// An administrator deletes a level while "bad" waits there after one failure.
 	const level = "orders.billing.retry.2s"
 	deleted := func(b *builder) *builder {
@@ -284,14 +290,16 @@ func TestTheCheckerFinds(t *testing.T) {
 		"crashed, and no process died": {func(b *builder) *builder {
 			return b.change("bad", 3, history.Dead, func(l *history.Line) { l.Reason = "crashed" })
 		}, "wrong end bad"},
-		"two dead letters":          {func(b *builder) *builder { return b.dead(10, "bad", "exhausted", 3) }, "again bad"},
-		"a run again without fault": {again, "again good"},
-		"not after a kill":          {func(b *builder) *builder { return again(b).fault(2.9, 2.9, plan.Kill, "billing-0.1") }, ""},
-		"also after a later kill":   {func(b *builder) *builder { return again(b).fault(3.2, 3.2, plan.Kill, "billing-0.1") }, "again good"},
-		"also after a deploy":       {func(b *builder) *builder { return again(b).fault(2.2, 2.9, plan.Deploy, "billing") }, "again good"},
-		"not soon after a stall":    {func(b *builder) *builder { return again(b).fault(-20, -10, plan.Stall, "billing-0.1") }, ""},
-		"also long after a stall":   {func(b *builder) *builder { return again(b).fault(-90, -60, plan.Stall, "billing-0.1") }, "again good"},
-		"hundreds of runs":          {hundreds, "again good"},
+		"two dead letters":                             {func(b *builder) *builder { return b.dead(10, "bad", "exhausted", 3) }, "again bad"},
+		"a run again without fault":                    {again, "again good"},
+		"not after a kill":                             {func(b *builder) *builder { return again(b).fault(2.9, 2.9, plan.Kill, "billing-0.1") }, ""},
+		"also after a later kill":                      {func(b *builder) *builder { return again(b).fault(3.2, 3.2, plan.Kill, "billing-0.1") }, "again good"},
+		"also after a deploy":                          {func(b *builder) *builder { return again(b).fault(2.2, 2.9, plan.Deploy, "billing") }, "again good"},
+		"not soon after a stall":                       {func(b *builder) *builder { return again(b).fault(-20, -10, plan.Stall, "billing-0.1") }, ""},
+		"also long after a stall":                      {func(b *builder) *builder { return again(b).fault(-90, -60, plan.Stall, "billing-0.1") }, "again good"},
+		"not if its process had no more time to drain": {func(b *builder) *builder { return drained(again(b), -7.7) }, ""},
+		"also if it had":                               {func(b *builder) *builder { return drained(again(b), -7.3) }, "again good"},
+		"hundreds of runs":                             {hundreds, "again good"},
 		"not if each is of a copy, and the group had no offsets": {func(b *builder) *builder {
 			for range 600 {
 				b.at(10, history.Line{Kind: history.Event, Load: "billing", Process: "billing-0.1", What: "Hopped", Name: "name good", Target: "orders.billing.retry.45ms to orders.billing.retry.45ms"})

@@ -212,7 +212,7 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 			if r.end != 0 && c.touched(m.key.service, r.name, r.end, r.end+int64(c.commitInterval(m))) {
 				touched++ // what it postponed may have been written twice
 			}
-		case c.touched(m.key.service, r.name, m.settled(r), r.end+int64(c.commitInterval(m))):
+		case c.touched(m.key.service, r.name, m.settled(r), r.end+int64(c.commitInterval(m))), c.cutByDrain(m, r):
 			touched++
 		case attempt <= r.version.MaxRetries && (r.version.Order == plan.OrderBlocking || c.world.Bounds.Order == plan.OrderThroughRetries) &&
 			(c.countsInMemory(r.name) || slices.ContainsFunc(runs[i+1:], func(other *run) bool { return c.countsInMemory(other.name) })):
@@ -231,6 +231,11 @@ func (c *checker) checkAgain(m *message, attempt int, runs []*run, before []fail
 			attempt, len(runs), explained, touched, c.describe(m))
 		return extra
 	}
+}
+
+// cutByDrain reports whether the process of a run had no more time to drain while it settled the message.
+func (c *checker) cutByDrain(m *message, r *run) bool {
+	return r.stopping != 0 && r.stopped >= r.stopping+int64(c.world.Services[r.service].Drain) && r.stopped < r.end+int64(c.commitInterval(m))
 }
 
 // copies returns how many copies of a message hopped.

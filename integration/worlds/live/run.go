@@ -242,6 +242,7 @@ func (r *runner) process(at slot) *Process {
 
 func (r *runner) stop(at slot) {
 	p := r.process(at)
+	r.add(history.Line{Kind: history.Event, Process: p.Name, Load: p.Service.Group, What: check.Stopping})
 	p.cancel()
 	<-p.done
 	r.add(history.Line{Kind: history.Stopped, Process: p.Name, Load: p.Service.Group})
