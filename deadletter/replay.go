@@ -46,7 +46,7 @@ type ReplayOptions struct {
 	MaxReplays int
 	// Change changes the copy of a message that is sent; the original stays in the DLQ until the copy is confirmed. It may replace the
 	// body and the headers. The message stays, and is counted as refused, if Change returns an error, changes the key or a
-	// [LockedHeader], or makes the body more than [MaxGrowth] bytes larger. A message that Change leaves as it is is replayed as it is. A
+	// [LockedHeader], or makes the body more than [MaxGrowth] bytes larger. A message that Change does not change is replayed unchanged. A
 	// runner calls Change for one message after another. Resume needs it again. Optional.
 	Change Change
 	// Report is called with the progress. Optional.

@@ -17,7 +17,7 @@ func Run(ctx context.Context, s Scenario) (*Result, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	p := &simulation{s: s.withDefaults(), began: time.Unix(0, 0).UTC()}
+	p := &simulation{s: s.withDefaults(), began: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}
 	p.ladder = delayqueue.NewLadder(p.s.Policy)
 	p.free = make(slots, p.s.Concurrency)
 	p.res = newResult(&p.s, p.ladder)

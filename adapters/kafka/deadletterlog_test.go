@@ -492,5 +492,5 @@ func TestACallOnADLQEndsWithItsContextWhileAnotherReadsTheState(t *testing.T) {
 		t.Fatalf("the second call waited for the first, which returned %v", err)
 	}
 	fault.Remove()
-	<-first // it may have given up
+	_ = <-first // it may have given up
 }

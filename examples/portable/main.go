@@ -42,7 +42,7 @@ func open(ctx context.Context, url string, policy redeliver.Policy, sink redeliv
 	case "http", "https": // the region and the keys come from the environment
 		return sqs.Open(ctx, sqs.Config{Endpoint: url, Policy: policy, Sink: sink})
 	default:
-		return nil, fmt.Errorf("BROKER=%q: want kafka://host:port, amqp://... or http://...", redeliver.Redact(url))
+		return nil, fmt.Errorf("BROKER=%q: want a URL with kafka, amqp or http", redeliver.Redact(url))
 	}
 }
 
@@ -127,7 +127,9 @@ func (s *service) operate(ctx context.Context) error {
 	return nil
 }
 
-func run(ctx context.Context, orders, receipts string) (err error) {
+func run(orders, receipts string) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	s := &service{orders: orders, receipts: receipts, results: make(chan string, 100)}
 	sink := redeliver.SinkFunc(func(e redeliver.Event) {
 		if dead, ok := e.(redeliver.DeadLettered); ok {
@@ -156,13 +158,11 @@ func run(ctx context.Context, orders, receipts string) (err error) {
 }
 
 func main() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	orders, receipts := "orders", "receipts"
 	if len(os.Args) == 3 {
 		orders, receipts = os.Args[1], os.Args[2]
 	}
-	if err := run(ctx, orders, receipts); err != nil {
+	if err := run(orders, receipts); err != nil {
 		log.Fatal(err)
 	}
 }

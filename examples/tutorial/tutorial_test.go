@@ -22,6 +22,9 @@ func TestTutorialsShowTheirPrograms(t *testing.T) {
 		name := filepath.Base(page[:len(page)-len(".md")])
 		var files, shown []string
 		paths, err := filepath.Glob(filepath.Join(name, "*.go"))
+		if name == "python" {
+			continue // integration/examples runs what it shows
+		}
 		if err != nil || len(paths) == 0 {
 			t.Errorf("examples/tutorial/%s has no program of %s: %v", name, page, err)
 		}

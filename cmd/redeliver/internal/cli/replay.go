@@ -89,7 +89,7 @@ the time; 3 a canary stopped a cause; 5 the time was over, or messages were refu
 			program.flags(flags)
 			alone.flags(flags)
 		},
-		check: func(f deadletter.Filter) (err error) {
+		check: func(deadletter.Filter) (err error) {
 			if r.Change, err = program.change(); err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@
 package table
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -158,10 +159,8 @@ func (t *Table) line(row []Cell, widths []int) string {
 
 // toTheRight reports whether a column is aligned to the right: all its cells are numbers, or Right has it.
 func (t *Table) toTheRight(column int) bool {
-	for _, i := range t.Right {
-		if i == column {
-			return true
-		}
+	if slices.Contains(t.Right, column) {
+		return true
 	}
 	for _, row := range t.rows {
 		if column >= len(row) || !row[column].Number {
