@@ -161,19 +161,22 @@ func stateText(headers []driver.Header) string {
 }
 
 // sign signs a state for a body.
-func (h *harness) sign(state, body string) string {
+func (h *harness) sign(place, state, body string) string {
 	fields := strings.TrimSuffix(state, "}")
 	digest := sha256.Sum256([]byte(body))
 	mac := hmac.New(sha256.New, h.key)
 	mac.Write(digest[:])
-	mac.Write([]byte(fields))
+	mac.Write([]byte(place + "\x00" + fields))
 	return fields + `,"mac":"` + base64.StdEncoding.EncodeToString(mac.Sum(nil)) + `"}`
 }
 
 // isOurs reports whether a state was signed for a body.
 func (h *harness) isOurs(state, body string) bool {
 	mac := strings.LastIndex(state, `,"mac":"`)
-	return h.key == nil || mac >= 0 && h.sign(state[:mac]+"}", body) == state
+	if h.key == nil || mac < 0 {
+		return h.key == nil
+	}
+	return h.sign("waiting", state[:mac]+"}", body) == state || h.sign("dead letter", state[:mac]+"}", body) == state
 }
 
 func (h *harness) url(t testing.TB, queue string) string {
@@ -482,7 +485,7 @@ func (h *harness) encode(m adaptertest.Message) (string, map[string]types.Messag
 		}
 	}
 	if len(m.OwnHeaders) > 0 {
-		text(sqs.StateAttribute, h.sign(stateText(m.OwnHeaders), body))
+		text(sqs.StateAttribute, h.sign("waiting", stateText(m.OwnHeaders), body))
 	}
 	if e.Body != "" || len(e.Metadata) > 0 {
 		raw, _ := json.Marshal(e)
