@@ -18,15 +18,14 @@ import (
 // where returns the position of a message by its id.
 func where(t *testing.T, q deadletter.Queue, id string) string {
 	t.Helper()
-	at := ""
-	err := deadletter.Browse(t.Context(), q, deadletter.Filter{IDs: []string{id}}, 1, func(m *deadletter.Message) bool {
-		at = string(m.Position)
-		return true
-	})
-	if err != nil || at == "" {
-		t.Fatalf("message %s is not there: %v", id, err)
+	for m, err := range deadletter.Browse(t.Context(), q, deadletter.Filter{IDs: []string{id}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(m.Position)
 	}
-	return at
+	t.Fatalf("message %s is not there", id)
+	return ""
 }
 
 func page(name string, q deadletter.Queue, more ...string) string {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -97,17 +98,20 @@ func (svc *service) listMessages(ctx context.Context, who Actor, key string, w l
 		return out, err
 	}
 	n := 0
-	err = deadletter.Browse(ctx, counted, w.Filter, 0, func(m *deadletter.Message) bool {
-		n++
-		if n > w.Skip {
-			if len(out.Rows) == w.Size {
-				out.More = true
-				return false
-			}
-			out.Rows = append(out.Rows, svc.newListRow(who, q, m))
+	for m, failed := range deadletter.Browse(ctx, counted, w.Filter) {
+		if failed != nil {
+			err = failed
+			break
 		}
-		return true
-	})
+		if n++; n <= w.Skip {
+			continue
+		}
+		if len(out.Rows) == w.Size {
+			out.More = true
+			break
+		}
+		out.Rows = append(out.Rows, svc.newListRow(who, q, m))
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		out.TimedOut, err = true, nil
 	}
@@ -131,14 +135,19 @@ func (svc *service) listNewest(ctx context.Context, who Actor, q *openQueue, cou
 		rows = rows[:min(keep, len(rows))]
 	}
 	n := 0
-	add := func(m *deadletter.Message) bool {
-		n++
-		if rows = append(rows, datedRow{svc.newListRow(who, q, m), m.Time, n}); len(rows) >= 2*keep {
-			keepNewest()
+	addAll := func(all iter.Seq2[*deadletter.Message, error]) error {
+		for m, err := range all {
+			if err != nil {
+				return err
+			}
+			n++
+			if rows = append(rows, datedRow{svc.newListRow(who, q, m), m.Time, n}); len(rows) >= 2*keep {
+				keepNewest()
+			}
 		}
-		return true
+		return nil
 	}
-	err := deadletter.BrowseTail(ctx, counted, w.Filter, add)
+	err := addAll(deadletter.BrowseTail(ctx, counted, w.Filter))
 	if err == nil && n < keep && !q.readCosts {
 		all, _, uncounted := counted.Count(ctx)
 		if uncounted != nil {
@@ -146,7 +155,7 @@ func (svc *service) listNewest(ctx context.Context, who Actor, q *openQueue, cou
 		}
 		if out.Scanned < all {
 			rows, n, out.Scanned = nil, 0, 0
-			err = deadletter.Browse(ctx, counted, w.Filter, 0, add)
+			err = addAll(deadletter.Browse(ctx, counted, w.Filter))
 		}
 	}
 	keepNewest()

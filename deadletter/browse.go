@@ -5,34 +5,46 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"sync"
 )
 
-// Browse calls yield with the dead letters that match a filter, in the broker's order. It ends when
-// yield returns false, after limit messages (0: no limit), at the end that the DLQ had at the call,
-// or when ctx ends. [Info.ReadEffect] describes the effect of reading.
-func Browse(ctx context.Context, q Queue, f Filter, limit int, yield func(*Message) bool) error {
-	return browseFrom(ctx, q, FromStart, f, limit, yield)
+// Browse returns the dead letters that match a filter, in the broker's order, up to the end that the
+// DLQ had when the loop began. An error, with a nil message, ends the sequence; it may also come after
+// the last message. Each loop over the sequence reads the DLQ again, and stops reading when it ends:
+// break it after as many messages as you need. A message stays valid after its iteration.
+// [Info.ReadEffect] describes the effect of reading.
+func Browse(ctx context.Context, q Queue, f Filter) iter.Seq2[*Message, error] {
+	return browseFrom(ctx, q, FromStart, f)
 }
 
-// BrowseTail is [Browse] for the latest messages only: it begins at [Tail].
-func BrowseTail(ctx context.Context, q Queue, f Filter, yield func(*Message) bool) error {
-	return browseFrom(ctx, q, FromTail, f, 0, yield)
+// BrowseTail is [Browse] for the latest messages only: it begins at [FromTail].
+func BrowseTail(ctx context.Context, q Queue, f Filter) iter.Seq2[*Message, error] {
+	return browseFrom(ctx, q, FromTail, f)
 }
 
-func browseFrom(ctx context.Context, q Queue, from From, f Filter, limit int, yield func(*Message) bool) error {
-	if err := f.check(); err != nil {
-		return err
+func browseFrom(ctx context.Context, q Queue, from From, f Filter) iter.Seq2[*Message, error] {
+	return func(yield func(*Message, error) bool) {
+		if err := f.check(); err != nil {
+			yield(nil, err)
+			return
+		}
+		scan, err := q.Scan(ctx, from)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		end := sync.OnceValue(scan.Close)
+		defer func() { _ = end() }() // the body of the loop may panic
+		more := true
+		err = scanAll(ctx, scan, f.Match, func(m *Message) bool {
+			more = yield(m, nil)
+			return more
+		})
+		if err = errors.Join(err, end()); err != nil && more {
+			yield(nil, err)
+		}
 	}
-	scan, err := q.Scan(ctx, from)
-	if err != nil {
-		return err
-	}
-	n := 0
-	err = scanAll(ctx, scan, f.Match, func(m *Message) bool {
-		n++
-		return yield(m) && n != limit
-	})
-	return errors.Join(err, scan.Close())
 }
 
 // scanAll calls yield with the messages of a scan that want accepts, until the present end, or until yield returns false.
@@ -61,17 +73,10 @@ func each(ctx context.Context, scan Scan, do func(*Message)) error {
 }
 
 // Find returns the dead letter at a position, or ErrNotFound.
-func Find(ctx context.Context, q Queue, at Position) (*Message, error) {
-	var found *Message
-	err := Browse(ctx, q, Filter{Positions: []Position{at}}, 1, func(m *Message) bool {
-		found = m
-		return false
-	})
-	if err != nil {
-		return nil, err
+func Find(ctx context.Context, q Queue, at Position) (m *Message, err error) {
+	err = fmt.Errorf("%w at %s in %s: it was settled or removed, or was never there", ErrNotFound, at, q.Info().DLQ)
+	for m, err = range Browse(ctx, q, Filter{Positions: []Position{at}}) {
+		break
 	}
-	if found == nil {
-		return nil, fmt.Errorf("%w at %s in %s: it was settled or removed, or was never there", ErrNotFound, at, q.Info().DLQ)
-	}
-	return found, nil
+	return m, err
 }

@@ -71,6 +71,28 @@ func Example() {
 	// done 2
 }
 
+// A loop over Browse reads the DLQ, and stops reading when it breaks.
+func ExampleBrowse() {
+	b, end := newBroker() // instead of your client
+	defer end()
+	orders := b.Open(redelivertest.Config{Group: "billing"}).Handle("orders", func(*message.Message) error {
+		return redeliver.Permanent(errors.New("a test order"))
+	})
+	b.Publish("orders", message.NewMessage("4711", nil), message.NewMessage("4712", nil))
+	b.Wait()
+
+	queue := orders.DeadLetterQueue() // client.DeadLetters of redeliver's client on the broker
+	defer queue.Close()
+	for m, err := range deadletter.Browse(context.Background(), queue, deadletter.Filter{}) {
+		if err != nil {
+			log.Panic(err)
+		}
+		fmt.Println(m.ID, m.State.Error)
+		break // one is enough
+	}
+	// Output: 4711 a test order
+}
+
 // A purge removes the messages that match a filter. It refuses if there are more than expected.
 func ExamplePurge() {
 	b, end := newBroker() // instead of your client

@@ -98,11 +98,15 @@ func TestSelectiveScansReturnTheSame(t *testing.T) {
 		}, 0},
 		{"a browse", func(q deadletter.Queue) any {
 			var seen []string
-			err := deadletter.Browse(t.Context(), q, rare, 5, func(m *deadletter.Message) bool {
-				seen = append(seen, fmt.Sprint(m.ID, m.Position, string(m.Key), string(m.Body), m.State.Error))
-				return true
-			})
-			return fmt.Sprint(seen, err)
+			for m, err := range deadletter.Browse(t.Context(), q, rare) {
+				if err != nil {
+					return err
+				}
+				if seen = append(seen, fmt.Sprint(m.ID, m.Position, string(m.Key), string(m.Body), m.State.Error)); len(seen) == 5 {
+					break
+				}
+			}
+			return fmt.Sprint(seen)
 		}, 5},
 		{"a replay", func(q deadletter.Queue) any {
 			task, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test", Filter: rare, Window: 3})

@@ -48,15 +48,16 @@ func Export(ctx context.Context, q Queue, f Filter, w io.Writer) (n int64, err e
 	buffered := bufio.NewWriter(w)
 	enc := json.NewEncoder(buffered)
 	enc.SetEscapeHTML(false)
-	var failed error
-	err = Browse(ctx, q, f, 0, func(m *Message) bool {
-		if failed = enc.Encode(lineOf(m, info)); failed != nil {
-			return false
+	for m, failed := range Browse(ctx, q, f) {
+		if err = failed; err == nil {
+			err = enc.Encode(lineOf(m, info))
+		}
+		if err != nil {
+			break
 		}
 		n++
-		return true
-	})
-	return n, errors.Join(err, failed, buffered.Flush())
+	}
+	return n, errors.Join(err, buffered.Flush())
 }
 
 // ImportOptions says who imports, and why. Both are required.

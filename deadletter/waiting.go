@@ -133,6 +133,14 @@ func (c *Command) Cancelled() error {
 	return &redeliver.InvalidError{Err: fmt.Errorf("cancelled while it waited, by %s: %s (command %s)", c.Who, c.Why, c.ID)}
 }
 
+// WaitingMessage is a message that waits.
+type WaitingMessage struct {
+	*Message
+
+	Level time.Duration // 0 for the retry topic, which is not a level
+	Place string        // the topic or queue
+}
+
 // WaitingLevel describes the messages that wait in one place.
 type WaitingLevel struct {
 	Level time.Duration // 0 for the retry topic, which is not a level

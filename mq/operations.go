@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/redeliver/redeliver"
@@ -186,8 +187,9 @@ type WaitingConfig struct {
 type Waiting interface {
 	// Levels counts the messages by level.
 	Levels(ctx context.Context) ([]deadletter.WaitingLevel, error)
-	// Browse calls yield for messages that match f, until it returns false or limit messages have matched; 0 means no limit.
-	Browse(ctx context.Context, f deadletter.WaitingFilter, limit int, yield func(level deadletter.WaitingLevel, m *deadletter.Message) bool) error
+	// Browse returns the messages that match a filter, level by level. An error, with an empty message, ends the sequence. Each loop
+	// over it reads the messages again, until it ends: break it after as many as you need. A message stays valid after its iteration.
+	Browse(ctx context.Context, f deadletter.WaitingFilter) iter.Seq2[deadletter.WaitingMessage, error]
 	// Commands returns the commands that hold.
 	Commands(ctx context.Context) ([]deadletter.Command, error)
 	// SendCommand releases or cancels messages. The members of the group carry it out. It returns the command as they got it.

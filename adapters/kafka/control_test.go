@@ -127,18 +127,18 @@ func (e *events) count(what func(redeliver.Event) bool) (n int) {
 }
 
 // cause returns the fingerprint of waiting messages whose ids end in an odd digit.
-func cause(t *testing.T, w mq.Waiting) (odd string) {
+func cause(t *testing.T, w mq.Waiting) string {
 	t.Helper()
-	err := w.Browse(t.Context(), deadletter.WaitingFilter{}, 0, func(_ deadletter.WaitingLevel, m *deadletter.Message) bool {
-		if !strings.ContainsAny(m.ID[len(m.ID)-1:], "02468") {
-			odd = deadletter.Fingerprint(m)
+	for m, err := range w.Browse(t.Context(), deadletter.WaitingFilter{}) {
+		if err != nil {
+			t.Fatal(err)
 		}
-		return odd == ""
-	})
-	if err != nil || odd == "" {
-		t.Fatalf("fingerprint %q: %v", odd, err)
+		if !strings.ContainsAny(m.ID[len(m.ID)-1:], "02468") {
+			return deadletter.Fingerprint(m.Message)
+		}
 	}
-	return odd
+	t.Fatal("no message with an odd id waits")
+	return ""
 }
 
 // A thousand messages wait for an hour, with two causes. One cause is cancelled, then everything is released. The

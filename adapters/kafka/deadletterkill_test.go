@@ -94,11 +94,11 @@ func TestOnKafkaAReplayKilledAtRandomLosesNothing(t *testing.T) {
 	}
 	eventually(t, "all are committed", func() bool { return len(replayed()) == n })
 	q, _ := started(t, p.topic, p.group)
-	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+	for m, err := range deadletter.Browse(t.Context(), q, deadletter.Filter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		t.Errorf("%s is still in the DLQ", m.ID)
-		return false
-	}); err != nil {
-		t.Fatal(err)
 	}
 	if err := q.Close(); err != nil {
 		t.Error(err)

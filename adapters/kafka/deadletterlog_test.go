@@ -83,11 +83,11 @@ func remainingIDs(t *testing.T, q deadletter.Queue) (ids []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
-	if err := deadletter.Browse(ctx, q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+	for m, err := range deadletter.Browse(ctx, q, deadletter.Filter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		ids = append(ids, m.ID)
-		return true
-	}); err != nil {
-		t.Fatal(err)
 	}
 	return ids
 }
@@ -111,15 +111,15 @@ func TestOnKafkaTheSettledBeginningOfADLQIsDeleted(t *testing.T) {
 	// The first message of each partition stays, so nothing may be deleted.
 	kept := ann
 	first := make(map[byte]bool)
-	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(msg *deadletter.Message) bool {
+	for msg, err := range deadletter.Browse(t.Context(), q, deadletter.Filter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		if p := msg.Position[0]; first[p] {
 			kept.Filter.IDs = append(kept.Filter.IDs, msg.ID)
 		} else {
 			first[p] = true
 		}
-		return true
-	}); err != nil {
-		t.Fatal(err)
 	}
 	replayAll(t, q, kept)
 	adm := kadm.NewClient(independent(t, m.addrs))

@@ -43,15 +43,15 @@ func TestAScanOfTheTailReadsOnlyTheEndOfEachPartition(t *testing.T) {
 	const each = driver.TailSize + 100
 	q, _ := filledDLQ(t, fixture{addrs: fake(t, "orders").ListenAddrs(), topic: "orders", group: "billing"}, each)
 	read, first := 0, make(map[string]string)
-	if err := deadletter.BrowseTail(t.Context(), q, deadletter.Filter{}, func(m *deadletter.Message) bool {
+	for m, err := range deadletter.BrowseTail(t.Context(), q, deadletter.Filter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		read++
 		partition, offset, _ := strings.Cut(string(m.Position), "/")
 		if first[partition] == "" {
 			first[partition] = offset
 		}
-		return true
-	}); err != nil {
-		t.Fatal(err)
 	}
 	if read != 4*driver.TailSize || len(first) != 4 || first["0"] != "100" {
 		t.Errorf("read %d messages, the first of each partition: %v", read, first)

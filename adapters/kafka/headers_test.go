@@ -114,11 +114,11 @@ func TestADeadLetterWithTooManyHeadersIsShownAndPurged(t *testing.T) {
 	browse := func() {
 		t.Helper()
 		seen = nil
-		if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+		for m, err := range deadletter.Browse(t.Context(), q, deadletter.Filter{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			seen = append(seen, *m)
-			return true
-		}); err != nil {
-			t.Fatal(err)
 		}
 	}
 	browse()
@@ -148,11 +148,13 @@ func TestAPurgeByPositionReadsNothing(t *testing.T) {
 	dlq := m.ours("dlq")
 	q := m.queue(t, mq.DeadLetterConfig{})
 	var at []deadletter.Position
-	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 2, func(m *deadletter.Message) bool {
-		at = append(at, m.Position)
-		return true
-	}); err != nil {
-		t.Fatal(err)
+	for m, err := range deadletter.Browse(t.Context(), q, deadletter.Filter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at = append(at, m.Position); len(at) == 2 {
+			break
+		}
 	}
 	var read atomic.Bool
 	cluster.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -196,11 +198,13 @@ func TestAPurgeOfEverythingReadsNothing(t *testing.T) {
 	dlq := m.ours("dlq")
 	q := m.queue(t, mq.DeadLetterConfig{})
 	var at []deadletter.Position
-	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 2, func(m *deadletter.Message) bool {
-		at = append(at, m.Position)
-		return true
-	}); err != nil {
-		t.Fatal(err)
+	for m, err := range deadletter.Browse(t.Context(), q, deadletter.Filter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at = append(at, m.Position); len(at) == 2 {
+			break
+		}
 	}
 	all := deadletter.PurgeOptions{Who: "ann", Why: "test", Everything: true}
 	one := all

@@ -127,13 +127,15 @@ func TestOnKafkaEveryReaderGivesARecordTheSameID(t *testing.T) {
 	w := p.waiting(t)
 	eventually(t, "all wait", func() bool { return waitingCount(t, w) == int64(len(want)) })
 	listed := 0
-	err := w.Browse(t.Context(), deadletter.WaitingFilter{}, 0, func(_ deadletter.WaitingLevel, m *deadletter.Message) bool {
+	for m, err := range w.Browse(t.Context(), deadletter.WaitingFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		check("waiting", string(m.Body), m.ID)
 		listed++
-		return true
-	})
-	if err != nil || listed != len(want) {
-		t.Fatalf("%d messages are listed, %v", listed, err)
+	}
+	if listed != len(want) {
+		t.Fatalf("%d messages are listed, want %d", listed, len(want))
 	}
 	sendCommand(t, w, release())
 	ev.await(t, len(want), is[redeliver.DeadLettered])
@@ -143,12 +145,14 @@ func TestOnKafkaEveryReaderGivesARecordTheSameID(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = q.Close() })
 	dead := 0
-	err = deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+	for m, err := range deadletter.Browse(t.Context(), q, deadletter.Filter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		check("the DLQ", string(m.Body), m.ID)
 		dead++
-		return true
-	})
-	if err != nil || dead != len(want) {
-		t.Fatalf("%d messages are in the DLQ, %v", dead, err)
+	}
+	if dead != len(want) {
+		t.Fatalf("%d messages are in the DLQ, want %d", dead, len(want))
 	}
 }

@@ -59,12 +59,14 @@ func TestRecordsSettledAboveASlowRetryDoNotRunAgain(t *testing.T) {
 	// They do not wait either, although the committed offset is before them.
 	w := p.waiting(t)
 	var waiting []string
-	err := w.Browse(t.Context(), deadletter.WaitingFilter{}, 0, func(_ deadletter.WaitingLevel, m *deadletter.Message) bool {
+	for m, err := range w.Browse(t.Context(), deadletter.WaitingFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		waiting = append(waiting, m.ID)
-		return true
-	})
-	if depth := waitingCount(t, w); err != nil || depth != 1 || !slices.Equal(waiting, ids[:1]) {
-		t.Errorf("%d messages wait, and %d are listed, want only %s: %v", depth, len(waiting), ids[0], err)
+	}
+	if depth := waitingCount(t, w); depth != 1 || !slices.Equal(waiting, ids[:1]) {
+		t.Errorf("%d messages wait, and %d are listed, want only %s", depth, len(waiting), ids[0])
 	}
 	second, after := openClient(t, cfg)
 	route(t, second, p.topic, func(*message.Message) error { return nil })

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -242,14 +243,25 @@ func (w *waiting) message(t *waitingTopic, partition int32, rec *topiclog.Record
 	return m
 }
 
-// Browse yields the waiting messages that match a filter, level by level, in the order of the logs,
-// until yield returns false or it has found limit messages (0: no limit). It reads all messages
-// that wait on the filter's levels.
-func (w *waiting) Browse(ctx context.Context, f deadletter.WaitingFilter, limit int, yield func(level deadletter.WaitingLevel, m *deadletter.Message) bool) error {
+// Browse implements [mq.Waiting]. It reads all messages that wait on the filter's levels, in the order of the logs.
+func (w *waiting) Browse(ctx context.Context, f deadletter.WaitingFilter) iter.Seq2[deadletter.WaitingMessage, error] {
+	return func(yield func(deadletter.WaitingMessage, error) bool) {
+		more := true
+		if err := w.browse(ctx, f, func(m deadletter.WaitingMessage) bool {
+			more = yield(m, nil)
+			return more
+		}); err != nil && more {
+			yield(deadletter.WaitingMessage{}, err)
+		}
+	}
+}
+
+// browse calls yield with the waiting messages that match a filter, until yield returns false.
+func (w *waiting) browse(ctx context.Context, f deadletter.WaitingFilter, yield func(deadletter.WaitingMessage) bool) error {
 	if err := f.Check(); err != nil {
 		return err
 	}
-	found, more := 0, true
+	more := true
 	for i := range w.levels {
 		t := &w.levels[i]
 		ranges, err := w.waitingRanges(ctx, t)
@@ -258,13 +270,10 @@ func (w *waiting) Browse(ctx context.Context, f deadletter.WaitingFilter, limit 
 		}
 		for _, r := range ranges {
 			err := w.eachWaiting(ctx, t, r, func(m *deadletter.Message) bool {
-				if err := ctx.Err(); err != nil {
+				if ctx.Err() != nil {
 					return false
 				}
-				if f.Match(m, t.level) {
-					found++
-					more = yield(deadletter.WaitingLevel{Level: t.level, Place: t.log.Topic}, m) && found != limit
-				}
+				more = !f.Match(m, t.level) || yield(deadletter.WaitingMessage{Message: m, Level: t.level, Place: t.log.Topic})
 				return more
 			})
 			if err = errors.Join(err, ctx.Err()); err != nil || !more {

@@ -123,14 +123,13 @@ func TestReplayKeepsTheGroupOfAFairQueue(t *testing.T) {
 		f := newFake()
 		q := openTestDLQ(t, f, "orders", 3, "tenant-7")
 		defer q.Close()
-		err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 3, func(m *deadletter.Message) bool {
+		for m, err := range deadletter.Browse(t.Context(), q, deadletter.Filter{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			if string(m.Key) != "tenant-7" {
 				t.Errorf("the key of %s is %q", m.ID, m.Key)
 			}
-			return true
-		})
-		if err != nil {
-			t.Fatal(err)
 		}
 		if _, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test"}); err != nil {
 			t.Fatal(err)

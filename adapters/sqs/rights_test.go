@@ -67,7 +67,12 @@ func TestPlanNamesEachOperationOfAnOperator(t *testing.T) {
 					func() error { _, err := q.client.Operations().Paused(ctx, queue); return err },
 					func() error { return q.client.Operations().Resume(ctx, queue) },
 					func() error {
-						return deadletter.Browse(ctx, q, deadletter.Filter{}, 5, func(*deadletter.Message) bool { return true })
+						for _, err := range deadletter.Browse(ctx, q, deadletter.Filter{}) {
+							if err != nil {
+								return err
+							}
+						}
+						return nil
 					},
 					func() error {
 						_, err := deadletter.Replay(ctx, q, deadletter.ReplayOptions{Who: "ann", Why: "test", Filter: deadletter.Filter{IDs: []string{"m-000"}}})

@@ -68,11 +68,11 @@ func idsInDLQ(t *testing.T, q deadletter.Queue) (ids []string) {
 // messagesInDLQ returns the messages in the DLQ, in order.
 func messagesInDLQ(t *testing.T, q deadletter.Queue) (all []*deadletter.Message) {
 	t.Helper()
-	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+	for m, err := range deadletter.Browse(t.Context(), q, deadletter.Filter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		all = append(all, m)
-		return true
-	}); err != nil {
-		t.Fatal(err)
 	}
 	return all
 }

@@ -132,14 +132,14 @@ func TestADLQThatRabbitMQFilledTrustsNoForgedHeaders(t *testing.T) {
 	d.awaitReady(d.queue+".others", len(forged))
 	q := d.openFilledByBroker()
 	defer q.Close()
-	if err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+	for m, err := range deadletter.Browse(t.Context(), q, deadletter.Filter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		if st := m.State; m.Writer != deadletter.WriterRabbitMQ || st.Reason != redeliver.ReasonRejected || st.Error != "RabbitMQ dead-lettered it: rejected" ||
 			st.Replays != 0 || m.Mismatch != "" || len(m.Findings) != len(forged[m.ID])-1 {
 			t.Errorf("%s is filled by %s, has the error %q after %d replays, mismatch %q, findings %v", m.ID, m.Writer, st.Error, st.Replays, m.Mismatch, m.Findings)
 		}
-		return true
-	}); err != nil {
-		t.Fatal(err)
 	}
 	got := make(chan *amqp091.Delivery, len(forged))
 	d.consume(func(msg *message.Message, _ run) error {
@@ -212,9 +212,12 @@ func TestAScanRemovesNoMessage(t *testing.T) {
 			}
 			looks := 0
 			for range 4 * limit {
-				err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(*deadletter.Message) bool { looks++; return true })
-				if err != nil && !strings.Contains(err.Error(), "delivery limit") {
-					t.Fatal(err)
+				for _, err := range deadletter.Browse(t.Context(), q, deadletter.Filter{}) {
+					if err == nil {
+						looks++
+					} else if !strings.Contains(err.Error(), "delivery limit") {
+						t.Fatal(err)
+					}
 				}
 			}
 			if looks != limit/2 {

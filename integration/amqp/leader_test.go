@@ -48,7 +48,12 @@ func leaderDoesNotAnswer(t *testing.T, r *brokers.Rabbit) {
 		return err
 	})
 	refuses("a scan", func() error {
-		return deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(*deadletter.Message) bool { return true })
+		for _, err := range deadletter.Browse(t.Context(), q, deadletter.Filter{}) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err := release(); err != nil {
 		t.Fatal(err)

@@ -64,12 +64,14 @@ func TestStateKeys(t *testing.T) {
 	}
 	defer q.Close()
 	attempts := map[string]int{}
-	err = deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+	for m, err := range deadletter.Browse(t.Context(), q, deadletter.Filter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		attempts[m.ID] = m.State.Attempts
-		return true
-	})
-	if want := map[string]int{"honest": 2, "forged": 0}; err != nil || !maps.Equal(attempts, want) {
-		t.Errorf("the attempts in the DLQ are %v, %v; want %v", attempts, err, want)
+	}
+	if want := map[string]int{"honest": 2, "forged": 0}; !maps.Equal(attempts, want) {
+		t.Errorf("the attempts in the DLQ are %v, want %v", attempts, want)
 	}
 	if _, err := deadletter.Replay(t.Context(), q, deadletter.ReplayOptions{Who: "ann", Why: "test"}); err != nil {
 		t.Fatal(err)

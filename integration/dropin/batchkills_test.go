@@ -395,11 +395,10 @@ func (s batchService) dead(t *testing.T) map[string]bool {
 	defer end()
 	defer func() { _ = q.Close() }()
 	found := map[string]bool{}
-	err := deadletter.Browse(t.Context(), q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+	for m, err := range deadletter.Browse(t.Context(), q, deadletter.Filter{}) {
+		must(t, err)
 		found[string(m.Body)] = true
-		return true
-	})
-	must(t, err)
+	}
 	return found
 }
 

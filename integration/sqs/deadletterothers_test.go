@@ -57,11 +57,11 @@ func TestADLQThatSQSFilledIsReplayed(t *testing.T) {
 		}
 	}
 	var found []*deadletter.Message
-	if err := deadletter.Browse(ctx, q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+	for m, err := range deadletter.Browse(ctx, q, deadletter.Filter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		found = append(found, m)
-		return true
-	}); err != nil {
-		t.Fatal(err)
 	}
 	if len(found) != 1 || found[0].ID != "a" || found[0].Mismatch != "" || found[0].State.Origin != origin {
 		t.Fatalf("the DLQ has %+v", found)

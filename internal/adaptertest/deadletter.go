@@ -137,11 +137,11 @@ func (d *dlqFixture) runsAbove(each int, ids []string) (n int) {
 func (d *dlqFixture) browse(q deadletter.Queue, f deadletter.Filter) (found []*deadletter.Message) {
 	d.Helper()
 	ctx := d.withTimeout()
-	if err := deadletter.Browse(ctx, q, f, 0, func(m *deadletter.Message) bool {
+	for m, err := range deadletter.Browse(ctx, q, f) {
+		if err != nil {
+			d.Fatalf("browsing: %v", err)
+		}
 		found = append(found, m)
-		return true
-	}); err != nil {
-		d.Fatalf("browsing: %v", err)
 	}
 	return found
 }

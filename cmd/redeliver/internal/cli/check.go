@@ -134,16 +134,18 @@ func (c *checks) checkDLQ(ctx context.Context, a *app, info deadletter.Info, q d
 }
 
 func (c *checks) countOld(ctx context.Context, q deadletter.Queue) (n int64, oldest time.Time, err error) {
-	err = deadletter.Browse(ctx, q, deadletter.Filter{}, 0, func(m *deadletter.Message) bool {
+	for m, err := range deadletter.Browse(ctx, q, deadletter.Filter{}) {
+		if err != nil {
+			return n, oldest, err
+		}
 		if c.now.Sub(m.Time) > c.maxAge {
 			n++
 			if oldest.IsZero() || m.Time.Before(oldest) {
 				oldest = m.Time
 			}
 		}
-		return true
-	})
-	return n, oldest, err
+	}
+	return n, oldest, nil
 }
 
 func (r *checkRow) text() string {

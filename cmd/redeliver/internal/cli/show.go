@@ -108,30 +108,26 @@ The formats json, jsonl and yaml always contain all of each message, with bytes 
 	return cmd
 }
 
-// browse calls do for at most limit messages, and says if there are more.
+// browse calls do for at most limit messages (0: for all), and says if there are more.
 func (p *printer) browse(ctx context.Context, q deadletter.Queue, f deadletter.Filter, limit int, do func(*deadletter.Message) error) error {
 	p.warnReadEffect(q)
-	n, more := 0, false
-	var failed error
-	maxShown := 0
-	if limit > 0 {
-		maxShown = limit + 1 // one more, to detect whether there are more
-	}
-	err := deadletter.Browse(ctx, q, f, maxShown, func(m *deadletter.Message) bool {
-		if n++; limit > 0 && n > limit {
-			more = true
-			return false
+	n := 0
+	for m, err := range deadletter.Browse(ctx, q, f) {
+		if err != nil {
+			return err
 		}
-		failed = do(m)
-		return failed == nil
-	})
-	switch {
-	case more:
-		p.sayf("only the first %d messages are shown; see --limit", limit)
-	case n == 0 && err == nil:
+		if n++; limit > 0 && n > limit {
+			p.sayf("only the first %d messages are shown; see --limit", limit)
+			break
+		}
+		if err := do(m); err != nil {
+			return err
+		}
+	}
+	if n == 0 {
 		p.sayf("no message in %s matches the filter", q.Info().DLQ)
 	}
-	return errors.Join(err, failed)
+	return nil
 }
 
 // warnReadEffect prints the cost of reading the DLQ, if there is one.
@@ -169,21 +165,20 @@ func (p *printer) showFull(ctx context.Context, q deadletter.Queue, f deadletter
 // showRaw writes one body.
 func (p *printer) showRaw(ctx context.Context, q deadletter.Queue, f deadletter.Filter) error {
 	p.warnReadEffect(q)
-	var found []*deadletter.Message
-	if err := deadletter.Browse(ctx, q, f, 2, func(m *deadletter.Message) bool {
-		found = append(found, m)
-		return true
-	}); err != nil {
-		return err
+	var found *deadletter.Message
+	for m, err := range deadletter.Browse(ctx, q, f) {
+		if err != nil {
+			return err
+		}
+		if found != nil {
+			return usagef("more than one message in %s matches the filter: select one with --position", q.Info().DLQ)
+		}
+		found = m
 	}
-	switch len(found) {
-	case 0:
+	if found == nil {
 		return failed(codeFailed, "no message in %s matches the filter", q.Info().DLQ)
-	case 1:
-		return p.write(string(found[0].Body))
-	default:
-		return usagef("more than one message in %s matches the filter: select one with --position", q.Info().DLQ)
 	}
+	return p.write(string(found.Body))
 }
 
 func messageRowOf(info deadletter.Info, m *deadletter.Message) *messageRow {

@@ -114,14 +114,16 @@ func (p *printer) forecastWaiting(ctx context.Context, w *waiting, of subject, c
 				row.Matched += l.Depth
 			}
 		}
-	} else if err := w.commands.Browse(ctx, deadletter.WaitingFilter{}, 0, func(at deadletter.WaitingLevel, m *deadletter.Message) bool {
-		row.Scanned++
-		if c.Filter.Match(m, at.Level) {
-			row.Matched++
+	} else {
+		for m, err := range w.commands.Browse(ctx, deadletter.WaitingFilter{}) {
+			if err != nil {
+				return err
+			}
+			row.Scanned++
+			if c.Filter.Match(m.Message, m.Level) {
+				row.Matched++
+			}
 		}
-		return true
-	}); err != nil {
-		return err
 	}
 	return p.printOne(row, func(c *details) {
 		c.line("topic", row.Origin)

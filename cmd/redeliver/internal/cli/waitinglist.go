@@ -152,37 +152,33 @@ func foldEmpty(format string, levels []deadletter.WaitingLevel) (full []deadlett
 
 func (p *printer) listWaiting(ctx context.Context, w mq.Waiting, of subject, f deadletter.WaitingFilter, limit int) error {
 	out := p.list("LEVEL", "ID", "DUE", "ATTEMPTS", "KEY", "FINGERPRINT", "ERROR")
-	maxListed := 0
-	if limit > 0 {
-		maxListed = limit + 1 // one more, to detect whether there are more
-	}
-	n, more := 0, false
-	var wrong error
-	err := w.Browse(ctx, f, maxListed, func(at deadletter.WaitingLevel, m *deadletter.Message) bool {
-		if n++; limit > 0 && n > limit {
-			more = true
-			return false
+	n := 0
+	for m, err := range w.Browse(ctx, f) {
+		if err != nil {
+			return errors.Join(err, out.end())
 		}
-		row := waitingRowOf(of, at, m)
-		wrong = out.add(row, levelCell(at.Level), longText(row.ID), row.Due, row.Attempts, longText(keyText(m.Key)), row.Fingerprint,
-			longText(errorOf(row.ErrorType, row.Error)))
-		return wrong == nil
-	})
-	switch {
-	case more:
-		p.sayf("only the first %d messages are listed; see --limit", limit)
-	case n == 0 && err == nil:
+		if n++; limit > 0 && n > limit {
+			p.sayf("only the first %d messages are listed; see --limit", limit)
+			break
+		}
+		row := waitingRowOf(of, m)
+		if err := out.add(row, levelCell(m.Level), longText(row.ID), row.Due, row.Attempts, longText(keyText(m.Key)), row.Fingerprint,
+			longText(errorOf(row.ErrorType, row.Error))); err != nil {
+			return errors.Join(err, out.end())
+		}
+	}
+	if n == 0 {
 		p.sayf("no waiting message matches the filter")
 	}
-	return errors.Join(err, wrong, out.end())
+	return out.end()
 }
 
-func waitingRowOf(of subject, at deadletter.WaitingLevel, m *deadletter.Message) waitingRow {
+func waitingRowOf(of subject, m deadletter.WaitingMessage) waitingRow {
 	st := &m.State
 	return waitingRow{
-		Origin: of.topic, Group: of.group, Level: levelText(at.Level), Place: at.Place, Position: string(m.Position), ID: m.ID, Time: m.Time.UTC(), Due: st.Due.UTC(),
+		Origin: of.topic, Group: of.group, Level: levelText(m.Level), Place: m.Place, Position: string(m.Position), ID: m.ID, Time: m.Time.UTC(), Due: st.Due.UTC(),
 		Attempts: st.Attempts, Replays: st.Replays, FirstFailed: st.FirstFailed.UTC(), LastFailed: st.LastFailed.UTC(), ErrorType: st.ErrorType, Error: st.Error,
-		FirstError: st.FirstError, Fingerprint: deadletter.Fingerprint(m), Key: m.Key, KeyText: textOf(m.Key), Headers: headerRows(m.Headers), Body: m.Body, BodyText: textOf(m.Body),
+		FirstError: st.FirstError, Fingerprint: deadletter.Fingerprint(m.Message), Key: m.Key, KeyText: textOf(m.Key), Headers: headerRows(m.Headers), Body: m.Body, BodyText: textOf(m.Body),
 	}
 }
 
