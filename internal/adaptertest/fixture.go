@@ -22,6 +22,7 @@ type fixture struct {
 	origin, group string
 	groups        []string
 	native        bool // batches come in the broker's own form
+	consumes      bool // single messages do
 	nacks         bool // the test's handlers run without middleware, or nack
 }
 

@@ -35,7 +35,7 @@ func alsoConsumed(tests []test) []test {
 		}
 		body := t.body
 		t.name, t.native, t.body = "Consume_"+t.name, nativeMessages, func(b *fixture) {
-			b.native = true
+			b.consumes = true
 			body(b)
 		}
 		tests = append(tests, t)
