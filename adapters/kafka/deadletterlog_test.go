@@ -492,8 +492,5 @@ func TestACallOnADLQEndsWithItsContextWhileAnotherReadsTheState(t *testing.T) {
 		t.Fatalf("the second call waited for the first, which returned %v", err)
 	}
 	fault.Remove()
-	select { // it may have given up
-	case <-first:
-	case <-t.Context().Done():
-	}
+	t.Log(<-first) // it may have given up
 }

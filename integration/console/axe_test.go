@@ -54,7 +54,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 	empty.queue.silent.Store(true)
 	script := axe(t)
 	for _, target := range []string{
-		eval[string](b, "location.href"), s.url, s.page("dlq", ""), s.page("messages", "&order=newest&header=a"), s.page("message", "&at=0/0"), s.page("message", "&at=1/6"),
+		eval[string](b, "location.href"), s.url, s.page("dlq", ""), s.page("messages", "&order=newest&header=a&value=b"), s.page("message", "&at=0/0"), s.page("message", "&at=1/6"),
 		s.page("replay", ""), s.page("edit", "&at=0/0"), s.page("purge", ""), s.url + "tasks", s.url + "search?q=card", s.url + "search", empty.page2(s, "waiting"), empty.page2(s, "pause"), empty.page2(s, "dlq"), s.url + "nowhere",
 	} {
 		for _, wide := range []int64{390, 1024, 1440} {
