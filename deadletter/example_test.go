@@ -83,7 +83,7 @@ func ExampleBrowse() {
 
 	queue := orders.DeadLetterQueue() // client.DeadLetters of redeliver's client on the broker
 	defer queue.Close()
-	for m, err := range deadletter.Browse(context.Background(), queue, deadletter.Filter{}) {
+	for m, err := range deadletter.Browse(context.Background(), queue, deadletter.Filter{IDs: []string{"4711", "4713"}}) {
 		if err != nil {
 			log.Panic(err)
 		}
