@@ -299,6 +299,9 @@ func TestOnKafkaASpringDLQIsReplayed(t *testing.T) {
 	if got := remainingIDs(t, q); len(got) > 0 {
 		t.Errorf("%q are still in the DLQ", got)
 	}
+	if n, _, err := q.Count(t.Context()); n != 0 || err != nil {
+		t.Errorf("with nothing but markers and aborted records the DLQ counts %d: %v", n, err)
+	}
 	if n := count(t, m.addrs, dlt); n == 0 || len(read(t, m.addrs, dlt, 3)) < 3 {
 		t.Error("records of a foreign DLQ were deleted")
 	}

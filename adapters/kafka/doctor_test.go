@@ -125,6 +125,38 @@ func TestOnKafkaDoctorFindsLateMessages(t *testing.T) {
 	wantSymptoms(t, p.examine(t, doctor.Examination{Late: time.Hour}), noReader)
 }
 
+// A producer that has died in a transaction hides all later records of its partition from the group, until the broker ends it.
+func TestOnKafkaDoctorFindsAHangingTransaction(t *testing.T) {
+	t.Parallel()
+	p := newDoctorCase(t)
+	p.member(t, p.policy)
+	cl := independent(t, p.addrs, kgo.TransactionalID(p.topic), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	begin := func(at time.Time) {
+		t.Helper()
+		if err := cl.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		rec := order(p.topic, "hangs")
+		rec.Timestamp = at
+		if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin(time.Now())
+	wantSymptoms(t, p.examine(t, doctor.Examination{})) // it is young
+	if err := cl.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
+		t.Fatal(err)
+	}
+	begin(time.Now().Add(-10 * time.Minute))
+	write(t, p.addrs, order(p.topic, "behind it"))
+	wantSymptoms(t, p.examine(t, doctor.Examination{}), "late "+p.topic+" transaction of a producer is open since offset 2 of partition 0, for more than 1m0s")
+	wantSymptoms(t, p.examine(t, doctor.Examination{Late: time.Hour}))
+	if err := cl.EndTransaction(t.Context(), kgo.TryCommit); err != nil {
+		t.Fatal(err)
+	}
+	wantSymptoms(t, p.examine(t, doctor.Examination{}))
+}
+
 func TestOnKafkaDoctorFindsLevelsOfAnOlderPolicy(t *testing.T) {
 	t.Parallel()
 	p := newDoctorCase(t)

@@ -155,6 +155,9 @@ func (d *examination) checkWaiting(ctx context.Context, of readers) error {
 	backlog := lags[d.layout.Origin].total()
 	d.Backlog = &backlog
 	d.checkReaders(of, lags)
+	if err := d.checkTransactions(ctx, lags); err != nil {
+		return err
+	}
 	for _, t := range d.layout.Topics {
 		if !t.Waits() || !t.Exists {
 			continue
@@ -189,6 +192,37 @@ func (d *examination) checkReaders(of readers, lags map[string]lag) {
 	if sum > 0 && !of.read(d.layout.Origin) {
 		d.Add(doctor.SymptomConsumer, d.layout.Group, fmt.Sprintf("no member of the group reads %s, and about %d messages wait, %d of them retries", d.layout.Origin, sum, retries))
 	}
+}
+
+// checkTransactions checks whether an open transaction hides records of the topics from the group.
+func (d *examination) checkTransactions(ctx context.Context, lags map[string]lag) error {
+	late := d.options.WithDefaults().Late
+	for _, topic := range slices.Sorted(maps.Keys(lags)) {
+		log := topiclog.Reader{Client: d.admin.Client, Topic: topic}
+		for _, p := range slices.Sorted(maps.Keys(lags[topic])) {
+			left := lags[topic][p]
+			if left.count() <= 0 {
+				continue
+			}
+			open, err := log.StableEnd(ctx, p, left.end)
+			if err != nil {
+				return err
+			}
+			if open >= left.end {
+				continue
+			}
+			since, err := log.TimeFrom(ctx, p, open)
+			if err != nil {
+				return err
+			}
+			if !since.IsZero() && time.Since(since) > late {
+				d.Add(doctor.SymptomLate, topic, fmt.Sprintf("a transaction of a producer is open since offset %d of partition %d, for more than %s: no consumer that reads committed records gets the %d records from it to the end. "+
+					"If its producer has died, the broker ends it after transaction.timeout.ms; if not, end it: kafka-transactions.sh --bootstrap-server %s abort --topic %s --partition %[2]d --start-offset %[1]d",
+					open, p, late, left.end-open, strings.Join(d.Brokers, ","), topic))
+			}
+		}
+	}
+	return nil
 }
 
 // checkLate checks the oldest unsettled record of each partition.

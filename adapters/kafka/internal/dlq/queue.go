@@ -133,7 +133,8 @@ func (q *Queue) Close() error {
 	return nil
 }
 
-// Count implements [driver.DLQ]. Gaps in the log, which transactions and compaction leave, count as messages.
+// Count implements [driver.DLQ]. Gaps in the log, which transactions and compaction leave, count as messages. But a partition without
+// any message that can be read counts as empty: otherwise a DLQ of a transactional program would never be.
 func (q *Queue) Count(ctx context.Context) (n int64, exact bool, err error) {
 	if err := q.refresh(ctx); err != nil {
 		return 0, false, err
@@ -143,12 +144,20 @@ func (q *Queue) Count(ctx context.Context) (n int64, exact bool, err error) {
 		if err != nil {
 			return 0, false, err
 		}
-		n += end - start
+		left := end - start
 		q.mu.Lock()
 		for _, s := range q.ledger.removed[p] {
-			n -= max(0, min(s.Through+1, end)-max(s.From, start))
+			left -= max(0, min(s.Through+1, end)-max(s.From, start))
 		}
 		q.mu.Unlock()
+		if q.Foreign && left > 0 {
+			if _, found, err := q.oldestIn(ctx, p); err != nil {
+				return 0, false, err
+			} else if !found {
+				left = 0
+			}
+		}
+		n += left
 	}
 	return n, !q.Foreign, nil
 }

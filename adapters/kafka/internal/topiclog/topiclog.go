@@ -128,6 +128,17 @@ func (l *Reader) readUpTo(ctx context.Context, partition int32, offset int64, by
 	})
 }
 
+// TimeFrom returns the time of the first record from an offset on, also if its transaction is open. It is zero if there is none.
+func (l *Reader) TimeFrom(ctx context.Context, partition int32, offset int64) (time.Time, error) {
+	page, err := l.readUpTo(ctx, partition, offset, 1, sarama.ReadUncommitted)
+	for _, found := range page.Records {
+		if found.Offset >= offset {
+			return found.Time, err
+		}
+	}
+	return time.Time{}, err
+}
+
 // Has reports whether the log still has a record. A log that has lost its end may have another one at the same offset,
 // and compaction may have removed it. A new leader may not know the end of its log at once, so Has asks again for a
 // second before it reports that the log ends before the record.
