@@ -138,6 +138,12 @@ type Located struct {
 	Exact bool
 }
 
+// Uncounter is a [Queue] whose Count may omit messages.
+type Uncounter interface {
+	// Uncounted returns how many consumers read the DLQ if Count does not count the messages that they hold, otherwise 0.
+	Uncounted(ctx context.Context) (consumers int, err error)
+}
+
 // Rescanner is a [Claim] of a DLQ whose readers hide messages from others. A canary needs it.
 type Rescanner interface {
 	// Rescan reads the whole DLQ again, with the messages that came after the scans of the claim were opened. Those must be

@@ -46,8 +46,10 @@ func (i *intake) run(in <-chan amqp091.Delivery) {
 		case d, open := <-in:
 			if !open { // the broker has cancelled the consumer, or the channel has ended
 				if !s.ch.IsClosed() {
-					s.fail(errCancelled)
-					s.finish()
+					s.lane.Post(func() {
+						s.fail(s.cancelled())
+						s.finish()
+					})
 				}
 				return
 			}

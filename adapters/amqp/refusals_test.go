@@ -3,6 +3,7 @@ package amqp
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,19 @@ func TestCountRefusals(t *testing.T) {
 		if got := s.countRefusals(c.err); got != c.want {
 			t.Errorf("%s: %d refusals, want %d", name, got, c.want)
 		}
+	}
+}
+
+// RabbitMQ 4.3 cancels a consumer whose message it takes back, and does not say why.
+func TestACancelledConsumerNamesItsOldestMessage(t *testing.T) {
+	t.Parallel()
+	s := &source{}
+	if err := s.cancelled(); !errors.Is(err, errCancelled) || strings.Contains(err.Error(), "consumer_timeout") {
+		t.Errorf("without an unacked message: %v", err)
+	}
+	s.acks.add(&delivery{arrived: time.Now().Add(-20 * time.Second)})
+	if err := s.cancelled(); !errors.Is(err, errCancelled) || !strings.Contains(err.Error(), "consumer_timeout: the oldest one has been here for 20s") {
+		t.Errorf("with a message of 20 s: %v", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package amqp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
@@ -131,6 +132,16 @@ func newSource(r *reader, cfg queueConfig, ch *amqp091.Channel) *source {
 		s.cancelSuspects()
 	}()
 	return s
+}
+
+// cancelled returns why the broker may have cancelled the consumer, which AMQP does not say. From RabbitMQ 4.3 on it also does
+// that to a consumer whose messages time out. Only the lane's goroutine calls it.
+func (s *source) cancelled() error {
+	if s.acks.oldest == nil {
+		return errCancelled
+	}
+	return fmt.Errorf("%w; or, from RabbitMQ 4.3 on, a message was unacked for longer than the broker's consumer_timeout: the oldest one has been here for %s",
+		errCancelled, time.Since(s.acks.oldest.arrived).Round(time.Second))
 }
 
 // fail sets the reason why the source ends. The first one counts.

@@ -70,7 +70,7 @@ import (
 // ErrRefused marks an error of one message that no other try can fix, for example because the message is too large.
 var ErrRefused = driver.ErrRefused
 
-// DLQ is one dead-letter queue. It is safe for concurrent use.
+// DLQ is one dead-letter queue. It is safe for concurrent use. If its Count may omit messages, it is a [deadletter.Uncounter].
 //
 // A driver does not retry for long: it returns the error of a broker that does not answer. A call
 // may block until its context ends.

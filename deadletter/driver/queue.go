@@ -84,6 +84,14 @@ func (q *driverQueue) Holder(ctx context.Context) (deadletter.Holder, bool, erro
 	return q.LockHolder(ctx, ClaimLock)
 }
 
+// Uncounted implements [deadletter.Uncounter]: it returns 0 if the driver counts all messages.
+func (q *driverQueue) Uncounted(ctx context.Context) (consumers int, err error) {
+	if u, ok := q.DLQ.(deadletter.Uncounter); ok {
+		return u.Uncounted(ctx)
+	}
+	return 0, nil
+}
+
 // hides reports whether reading hides messages from others.
 func (q *driverQueue) hides() bool { return q.Info().ReadEffect != deadletter.NoReadEffect }
 

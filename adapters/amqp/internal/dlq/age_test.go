@@ -73,16 +73,20 @@ func TestMessagesThatAConsumerHoldsAreCounted(t *testing.T) {
 	for name, test := range map[string]struct {
 		queues []amqptest.Fields
 		want   int64
+		known  bool
 	}{
-		"held":        {[]amqptest.Fields{{"name": "orders.dlq", "messages": 300, "messages_ready": 0, "messages_unacknowledged": 300}}, 300},
-		"all ready":   {[]amqptest.Fields{{"name": "orders.dlq", "messages": 300, "messages_ready": 300, "messages_unacknowledged": 0}}, 0},
-		"not counted": {[]amqptest.Fields{{"name": "orders.dlq"}}, 0},
-		"not listed":  {nil, 0},
+		"held":        {[]amqptest.Fields{{"name": "orders.dlq", "messages": 300, "messages_ready": 0, "messages_unacknowledged": 300}}, 300, true},
+		"all ready":   {[]amqptest.Fields{{"name": "orders.dlq", "messages": 300, "messages_ready": 300, "messages_unacknowledged": 0}}, 0, true},
+		"not counted": {[]amqptest.Fields{{"name": "orders.dlq"}}, 0, false},
+		"not listed":  {nil, 0, false},
 	} {
 		q := &Queue{info: deadletter.Info{DLQ: "orders.dlq"}}
 		q.Management = management.New((&amqptest.API{Queues: test.queues}).Start(t), "amqp://localhost/", amqp091.Config{})
-		if held, err := q.unacked(t.Context()); err != nil || held != test.want {
-			t.Errorf("%s: %d are held, want %d: %v", name, held, test.want, err)
+		if held, known, err := q.unacked(t.Context()); err != nil || held != test.want || known != test.known {
+			t.Errorf("%s: %d are held (%v), want %d (%v): %v", name, held, known, test.want, test.known, err)
 		}
+	}
+	if _, known, err := (&Queue{}).unacked(t.Context()); known || err != nil {
+		t.Errorf("without a management API the count is known: %v", err)
 	}
 }

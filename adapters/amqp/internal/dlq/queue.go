@@ -135,22 +135,35 @@ func (q *Queue) Info() deadletter.Info { return q.info }
 func (q *Queue) Count(ctx context.Context) (n int64, exact bool, err error) {
 	c, err := q.readLink.Stat(ctx, q.info.DLQ)
 	if n = int64(c.Ready); err == nil && c.Consumers > 0 {
-		held, err := q.unacked(ctx)
+		held, _, err := q.unacked(ctx)
 		return n + held, false, err
 	}
 	return n, false, err
 }
 
-// unacked returns how many messages the consumers of the DLQ hold, as far as the management API knows.
-func (q *Queue) unacked(ctx context.Context) (int64, error) {
+// Uncounted implements [deadletter.Uncounter].
+func (q *Queue) Uncounted(ctx context.Context) (consumers int, err error) {
+	c, err := q.readLink.Stat(ctx, q.info.DLQ)
+	if err != nil || c.Consumers == 0 {
+		return 0, err
+	}
+	_, known, err := q.unacked(ctx)
+	if known {
+		return 0, err
+	}
+	return c.Consumers, err
+}
+
+// unacked returns how many messages the consumers of the DLQ hold, if the management API knows it.
+func (q *Queue) unacked(ctx context.Context) (n int64, known bool, err error) {
 	if q.Management == nil {
-		return 0, nil
+		return 0, false, nil
 	}
 	found, err := q.Management.Queues(ctx, "^"+regexp.QuoteMeta(q.info.DLQ)+"$")
 	if held := found[q.info.DLQ].Unacked; err == nil && held != nil {
-		return *held, nil
+		return *held, true, nil
 	}
-	return 0, err
+	return 0, false, err
 }
 
 // holderPrefix is the prefix of the state's keys for the holders of locks.

@@ -40,7 +40,8 @@ func checkCommand(a *app) *cobra.Command {
 		Use: "check [DLQ]", Short: "Find DLQs that need attention (exit code 3 if there are any)", Args: atMostOne("the name of one DLQ"), ValidArgsFunction: a.dlqNames,
 		Long: `Check one DLQ, or all DLQs of the broker if none is named, and end with exit code 3 if there
 is a problem: more messages than --max, a message that is in the DLQ for longer than
---max-age, or a task that has not ended and that no process runs.`,
+--max-age, a task that has not ended and that no process runs, or on RabbitMQ, without
+--management-url, consumers that may hold messages, which are not counted.`,
 		Example: "  redeliver dlq check --broker kafka://localhost:9092 --max-age 24h --output json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.maxMessages < 0 || c.maxAge < 0 {
@@ -111,6 +112,15 @@ func (c *checks) checkDLQ(ctx context.Context, a *app, info deadletter.Info, q d
 	}
 	if n := *row.Messages; n > c.maxMessages {
 		find("messages", "%d messages, more than the %d allowed", n, c.maxMessages)
+	}
+	if u, ok := q.(deadletter.Uncounter); ok {
+		consumers, err := u.Uncounted(ctx)
+		if err != nil {
+			return row, err
+		}
+		if consumers > 0 {
+			find("unknown", "%d consumers read it, and the messages that they hold unacked are not counted: give --management-url, or stop them", consumers)
+		}
 	}
 	if c.maxAge > 0 {
 		n, oldest, err := c.countOld(ctx, q)
