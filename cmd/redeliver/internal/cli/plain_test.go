@@ -63,6 +63,20 @@ func TestUnsafeSettingsCauseWarnings(t *testing.T) {
 			}
 		}
 	}
+	for name, row := range map[string]struct {
+		publish, token string
+		want           int
+	}{
+		"a token that others send":   {"0.0.0.0:8082", "hunter22", 1},
+		"a token of this machine":    {"127.0.0.1:8082", "hunter22", 0},
+		"no token":                   {"127.0.0.1:8082", "", 0},
+		"a token for nothing at all": {"", "hunter22", 0},
+	} {
+		all := (&processFlags{publish: row.publish, token: row.token}).plainToken()
+		if text := strings.Join(all, "\n"); len(all) != row.want || strings.Contains(text, "hunter22") || row.want > 0 && !strings.Contains(text, "--publish") {
+			t.Errorf("%s: it warns %q", name, all)
+		}
+	}
 	users := filepath.Join(t.TempDir(), "users")
 	for mode, want := range map[os.FileMode]int{0o644: 1, 0o640: 0, 0o600: 0} {
 		if err := os.WriteFile(users, nil, mode); err != nil {

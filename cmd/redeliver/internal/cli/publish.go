@@ -76,6 +76,14 @@ func (p *processFlags) verifyPublish(env func(string) string, bad func(string, .
 	}
 }
 
+// plainToken warns of a token for publishing that other machines send unencrypted.
+func (p *processFlags) plainToken() (warnings []string) {
+	if p.publish != "" && p.token != "" && !brokerurl.Loopback(p.publish) {
+		warnings = append(warnings, envPublishToken+" is sent without TLS to --publish, which is "+p.publish+": listen at 127.0.0.1, behind a proxy with TLS")
+	}
+	return warnings
+}
+
 // publishers are the clients of a process that publish. They are opened when they are needed.
 type publishers struct {
 	ctx context.Context

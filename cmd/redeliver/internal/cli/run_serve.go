@@ -97,6 +97,9 @@ func (a *app) serveMessages(cmd *cobra.Command, f *runFlags, p *processFlags) er
 			return err
 		}
 		defer end() // programs publish until they have ended
+		for _, warning := range p.plainToken() {
+			log.Warn(warning)
+		}
 		urls.publish = "http://" + at + "/v1/topics/"
 	}
 	if p.health != "" {
