@@ -212,6 +212,9 @@ func (d *deduplicator[M]) handle(ctx context.Context, id string, m M, run func()
 		if d.Skipped != nil {
 			d.Skipped(m)
 		}
+		if delivery != nil {
+			delivery.SkipHandler()
+		}
 		return nil
 	}
 	unmarked, err := run()

@@ -162,6 +162,7 @@ func (d batchDeduplicator) ask(ctx context.Context, claims map[string]*batchClai
 // answer answers a message that the function does not get, and its copies.
 func (d batchDeduplicator) answer(c *batchClaim) {
 	if c.seen {
+		c.Delivery().SkipHandler()
 		d.reportSkipped(c.Batched)
 	}
 	if c.run != nil {

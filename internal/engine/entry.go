@@ -173,7 +173,9 @@ func (d *Delivery) succeed() {
 		return
 	}
 	if d.claim() {
-		d.signal = signalSuccess
+		if !d.noHandler {
+			d.signal = signalSuccess
+		}
 		d.entry.end(Ending{Kind: Acked})
 	}
 }

@@ -92,16 +92,9 @@ func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
 		filter.Key = key
 	}
 	for _, h := range f.headers {
-		name, value, ok := strings.Cut(h, "=")
-		if !ok || name == "" {
-			return filter, usagef("--header is %q: must be name=value", h)
-		}
-		for _, part := range []*string{&name, &value} {
-			raw, err := bytetext.Parse(*part)
-			if err != nil {
-				return filter, usagef("--header %s: %s", h, err)
-			}
-			*part = string(raw)
+		name, value, err := parseHeader("header", h)
+		if err != nil {
+			return filter, err
 		}
 		if filter.Headers == nil {
 			filter.Headers = make(map[string]string)
@@ -125,6 +118,22 @@ func (f *filterFlags) filter(now time.Time) (deadletter.Filter, error) {
 		return filter, err
 	}
 	return filter, nil
+}
+
+// parseHeader parses the value of a flag that names a header with its value.
+func parseHeader(flag, text string) (name, value string, err error) {
+	name, value, ok := strings.Cut(text, "=")
+	if !ok || name == "" {
+		return "", "", usagef("--%s is %q: must be name=value", flag, text)
+	}
+	for _, part := range []*string{&name, &value} {
+		raw, err := bytetext.Parse(*part)
+		if err != nil {
+			return "", "", usagef("--%s %s: %s", flag, text, err)
+		}
+		*part = string(raw)
+	}
+	return name, value, nil
 }
 
 // maxPositions bounds the positions in a file, because a task records its filter.

@@ -75,6 +75,15 @@ func newPlanned(kind brokerurl.Broker, p *mq.Plan, formatters map[string]planFor
 	return &planned{row, p.String(), formatters}
 }
 
+// addSkips adds the messages that the handler does not get.
+func (p *planned) addSkips(all []string) {
+	for _, skips := range all {
+		note := "skips " + skips + ": they are acked, and the handler does not get them"
+		p.row.Notes = append(p.row.Notes, note)
+		p.text += "note: " + note + "\n"
+	}
+}
+
 func levelText(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -173,6 +182,7 @@ func (a *app) planFile(cmd *cobra.Command, p *processFlags, format string) error
 				if err != nil {
 					return err
 				}
+				plan.addSkips(s.c.Filter.Describe())
 				texts = append(texts, visibleLines(plan.text))
 				return plans.add(plan.row)
 			}); err != nil {

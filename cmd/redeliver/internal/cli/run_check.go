@@ -40,6 +40,7 @@ func (a *app) readRun(f *runFlags, given *pflag.FlagSet, dash int) (c sidecar.Co
 		}
 	}
 	f.webhook.check(a.Env, bad)
+	c.Filter = f.skip.filter(c.Broker.Broker, bad)
 	f.dedup.check(a.Env, bad)
 	c.DedupTTL = f.dedup.ttl
 	f.checkHow(&c, bad)

@@ -41,6 +41,8 @@ type handlingRow struct {
 	Health  string   `json:"health,omitempty"` // the URL of /healthz and /readyz
 	// Publish is the URL to which programs post messages, without the topic.
 	Publish string `json:"publish,omitempty"`
+	// Skips are the messages that are acked without the handler, in words.
+	Skips []string `json:"skips,omitempty"`
 	// OnDeadLetter is the URL to which dead letters are reported, without the path.
 	OnDeadLetter string `json:"on_dead_letter,omitempty"`
 }
@@ -71,6 +73,7 @@ type runFlags struct {
 	statuses      sidecar.Statuses // parsed status
 
 	webhook webhookFlags
+	skip    skipFlags
 	dedup   dedupFlags
 	// maxTimeout is the maximum extended timeout.
 	maxTimeout time.Duration
@@ -171,6 +174,7 @@ func (f *runFlags) define(flags *pflag.FlagSet) {
 		flags.IntVar(&f.retries, "retry-concurrency", 0, "Handle at most this `number` of retries of a topic at once, in addition to --concurrency. Not with --batch (default the same as --concurrency)")
 		flags.IntVar(&f.fewest, "min-concurrency", 0, "While messages fail, handle fewer at once, down to this `number`, first deliveries and retries together; with --batch a number of batches (default the numbers do not shrink)")
 		flags.DurationVar(&f.maxTimeout, "max-timeout", 0, "Let a handler extend an attempt to this `duration` in all, see --health (default four times --timeout)")
+		f.skip.flags(flags)
 		f.dedup.flags(flags)
 		flags.DurationVar(&f.drain, "drain", defaultDrain, "Let running messages finish for this `duration` when run ends")
 	})

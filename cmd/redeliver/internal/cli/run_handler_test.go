@@ -52,6 +52,27 @@ func TestRunMinConcurrency(t *testing.T) {
 	}
 }
 
+// Filters that no message passes, or that cannot be read, are refused.
+func TestRunFilters(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"--skip-tombstones --only-header a=b --skip-header c=base64:/w==": "",
+		"--only-header a=b --only-header a=c --skip-header a=c":           "",
+		"--only-header a":                               `--only-header is "a": must be name=value`,
+		"--skip-header =a":                              `--skip-header is "=a": must be name=value`,
+		"--skip-header a=":                              `--skip-header is "a=": must have a value`,
+		"--only-header a=base64:":                       `--only-header is "a=base64:": must have a value`,
+		"--only-header a=base64:?":                      "--only-header a=base64:?",
+		"--only-header a=b --skip-header a=b":           `exclude each other for the header "a"`,
+		"--broker amqp://h --skip-tombstones":           "only a Kafka record can have no value",
+		"--broker sqs://eu-central-1 --skip-tombstones": "only a Kafka record can have no value",
+	} {
+		if _, problems := readFlags(t, append([]string{"--http", "http://h"}, strings.Fields(args)...)...); (problems == "") != (want == "") || !strings.Contains(problems, want) {
+			t.Errorf("%s: %q", args, problems)
+		}
+	}
+}
+
 // Credentials are files that are read before the start, for a handler that can ask for them.
 func TestRunCredentials(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -46,7 +47,7 @@ func addMetrics(ctx context.Context, subscriptions []*consumed, log *slog.Logger
 		ends, polled = append(ends, endPolls), append(polled, p)
 		s.c.Sink = observe.Sinks(s.c.Sink, counted[system])
 	}
-	if err := all.Register(polled); err != nil {
+	if err := errors.Join(all.Register(polled), addSkipped(subscriptions, all)); err != nil {
 		end()
 		return nil, err
 	}

@@ -43,7 +43,7 @@ type addresses struct{ health, publish string }
 func (s *consumed) row(at addresses) handlingRow {
 	return handlingRow{
 		Broker: string(s.c.Broker.Broker), Topics: s.c.Topics, Group: s.c.Group, Handler: s.flags.handlerName(),
-		Health: at.health, Publish: at.publish, OnDeadLetter: s.flags.webhook.name(),
+		Health: at.health, Publish: at.publish, Skips: s.c.Filter.Describe(), OnDeadLetter: s.flags.webhook.name(),
 	}
 }
 
@@ -134,6 +134,9 @@ func (s *consumed) prepare(p *processFlags) (end func(), err error) {
 	if isKafka && !s.given.Changed("max-batch-bytes") {
 		c.Broker.MaxBatch = maxBatchFor(c.Broker, c.Topics)
 	}
+	if skips := c.Filter.Describe(); len(skips) > 0 {
+		c.Log.Info("the handler does not get all messages; these are acked", "skips", strings.Join(skips, "; "))
+	}
 	for _, warning := range append(plainPasswords(c.Broker, ""), s.flags.plainSecrets()...) {
 		c.Log.Warn(warning)
 	}
@@ -161,6 +164,7 @@ func (a *app) printConsumed(all []*consumed, p *processFlags, at addresses) erro
 			t.line("topics", strings.Join(row.Topics, ", "))
 			t.line("group", row.Group)
 			t.line("handler", row.Handler)
+			t.line("skips", strings.Join(row.Skips, "; "))
 			t.line("health", row.Health)
 			t.line("publish", row.Publish)
 			t.line("on dead letter", row.OnDeadLetter)

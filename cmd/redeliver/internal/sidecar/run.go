@@ -50,6 +50,10 @@ type Config struct {
 	NoProvisioning bool
 	// Health receives the state of the handler and the subscriptions. Required.
 	Health *Health
+	// Filter acks messages that the handler does not get. It comes before Dedup.
+	Filter Filter
+	// Skipped is called for each message that Filter has acked, with the reason. Optional.
+	Skipped func(origin, group, why string)
 	// Dedup acks messages that the group has handled before, and keeps their ids for DedupTTL, by default 24 h.
 	// Optional.
 	Dedup    middleware.DedupStore
@@ -80,6 +84,9 @@ func Run(ctx context.Context, c Config) error {
 			return err
 		}
 		r.dedup = dedup(r.callHandler)
+	}
+	if r.Batch.Size > 0 && len(c.Filter.Describe()) > 0 {
+		r.Batch.Dedup = batchFilter{r, r.Batch.Dedup}
 	}
 	stop := context.AfterFunc(ctx, c.Health.end)
 	defer stop()
@@ -129,6 +136,9 @@ const (
 
 // handleOne handles one message.
 func (r *runner) handleOne(ctx context.Context, m *Message) error {
+	if r.skips(ctx) {
+		return nil
+	}
 	if r.dedup != nil {
 		return r.dedup(ctx, m)
 	}
