@@ -26,8 +26,13 @@ func (f *runFlags) plainSecrets() (warnings []string) {
 			warnings = append(warnings, what+" for "+host+" is sent without TLS: use "+instead)
 		}
 	}
-	if f.to != nil && f.to.Scheme == "http" && f.authorization != "" {
-		warn(envAuthorization, f.to.Host, "https://")
+	if f.to != nil && f.to.Scheme == "http" {
+		switch {
+		case f.bearer != nil: // it replaces the other
+			warn("the token of --bearer-file", f.to.Host, "https://")
+		case f.authorization != "":
+			warn(envAuthorization, f.to.Host, "https://")
+		}
 	}
 	if to := f.webhook.to; to != nil && to.Scheme == "http" {
 		if f.webhook.authorization != "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redeliver/redeliver/cmd/redeliver/internal/credentials"
 	"github.com/redeliver/redeliver/internal/brokerurl"
 )
 
@@ -40,6 +41,7 @@ func TestUnsafeSettingsCauseWarnings(t *testing.T) {
 		want  []string // of the one warning
 	}{
 		"an authorization":              {runFlags{to: parse("http://handler/a"), authorization: "Bearer hunter22"}, []string{envAuthorization, "handler", "https://"}},
+		"a token in a file":             {runFlags{to: parse("http://handler/a"), bearer: &credentials.Bearer{}, authorization: "replaced"}, []string{"--bearer-file", "handler", "https://"}},
 		"to this machine":               {runFlags{to: parse("http://localhost:8080/a"), authorization: "Bearer hunter22"}, nil},
 		"with TLS":                      {runFlags{to: parse("https://handler/a"), authorization: "Bearer hunter22"}, nil},
 		"no authorization":              {runFlags{to: parse("http://handler/a")}, nil},
