@@ -48,7 +48,7 @@ type batchProcess struct {
 func (b *fixture) startBatch(cfg Config, bc redeliver.BatchConfig, fn BatchFunc) *batchProcess {
 	b.Helper()
 	p := &batchProcess{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
-	if b.native {
+	if b.form == nativeBatches {
 		p.consumeBatches(b.group, cfg, bc, p.recordBatches(fn))
 		return p
 	}
@@ -71,7 +71,7 @@ func (b *fixture) startBatch(cfg Config, bc redeliver.BatchConfig, fn BatchFunc)
 // startGathering is startBatch, but records arrivals also in the broker's own form, where Policy.Invalid sees them.
 func (b *fixture) startGathering(cfg Config, bc redeliver.BatchConfig, fn BatchFunc) *batchProcess {
 	b.Helper()
-	if !b.native {
+	if b.form != nativeBatches {
 		return b.startBatch(cfg, bc, fn)
 	}
 	p := &batchProcess{process: &process{b: b, journal: b.journal, done: make(chan struct{})}}
@@ -296,7 +296,7 @@ func aboveMaxInFlight(b *fixture) {
 // messages come.
 func (b *fixture) checkRefused(cfg Config, bc redeliver.BatchConfig) {
 	b.Helper()
-	if b.native {
+	if b.form == nativeBatches {
 		run, _ := b.h.ConsumeBatch(b.T, b.config(b.group, cfg, redeliver.SinkFunc(func(redeliver.Event) {})), bc, ackAll)
 		if err := run(b.Context()); !errors.Is(err, redeliver.ErrConfig) || !strings.Contains(err.Error(), "BatchConfig.Size") {
 			b.Errorf("refused: %v", err)

@@ -39,19 +39,6 @@ func BatchOf[M any](mb *mq.Batch[M]) *Batch {
 	return b
 }
 
-// inBothForms adds the same tests for batches in the broker's own form.
-func inBothForms(tests []test) []test {
-	for _, t := range tests {
-		body := t.body
-		t.name, t.native, t.body = "ConsumeBatch_"+t.name, nativeBatches, func(b *fixture) {
-			b.native = true
-			body(b)
-		}
-		tests = append(tests, t)
-	}
-	return tests
-}
-
 // consumeBatches starts a process that handles batches in the broker's own form.
 func (p *process) consumeBatches(group string, cfg Config, bc redeliver.BatchConfig, fn BatchFunc) {
 	run, kill := p.b.h.ConsumeBatch(p.b.T, p.b.config(group, cfg, p), bc, fn)

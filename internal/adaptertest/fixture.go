@@ -21,15 +21,14 @@ type fixture struct {
 	h             Harness
 	origin, group string
 	groups        []string
-	native        bool // batches come in the broker's own form
-	consumes      bool // single messages do
+	form          form
 	nacks         bool // the test's handlers run without middleware, or nack
 }
 
-func newFixture(t *testing.T, h Harness, groups int) *fixture {
+func newFixture(t *testing.T, h Harness, c test) *fixture {
 	t.Helper()
-	b := &fixture{T: t, journal: newJournal(), h: h}
-	b.origin, b.groups = h.Origin(t, max(1, groups))
+	b := &fixture{T: t, journal: newJournal(), h: h, form: c.form}
+	b.origin, b.groups = h.Origin(t, max(1, c.groups))
 	b.group = b.groups[0]
 	t.Cleanup(b.checkNoNack)
 	return b

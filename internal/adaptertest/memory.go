@@ -20,7 +20,7 @@ func memory() []test {
 	return append([]test{
 		{name: "SettledMessagesAreFreed", body: settledAreFreed},
 		{name: "SettledMessagesAreFreedInPerKeyOrder", needs: "OrderThroughRetries", body: settledAreFreedPerKey},
-	}, inBothForms([]test{{name: "SettledMessagesOfBatchesAreFreed", body: settledBatchesAreFreed}})...)
+	}, alsoIn(nativeBatches, []test{{name: "SettledMessagesOfBatchesAreFreed", body: settledBatchesAreFreed}})...)
 }
 
 const (

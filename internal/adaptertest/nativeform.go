@@ -12,39 +12,34 @@ import (
 	"github.com/redeliver/redeliver"
 )
 
-// nativeForm says whether a test is about handlers in the broker's own form, without Watermill.
-type nativeForm int
+// form is how a test handles messages: with a Router, or in the broker's own form, without Watermill.
+type form string
 
 // The forms.
 const (
-	routed         nativeForm = iota // the handlers of a Router
-	nativeMessages                   // Consume
-	nativeBatches                    // ConsumeBatch
+	routed         form = ""
+	nativeMessages form = "Consume"
+	nativeBatches  form = "ConsumeBatch"
 )
 
 // missing reports whether a harness does not have a form.
-func (f nativeForm) missing(h *Harness) bool {
+func (f form) missing(h *Harness) bool {
 	return f == nativeMessages && h.Consume == nil || f == nativeBatches && h.ConsumeBatch == nil
 }
 
-// alsoConsumed adds the same tests for single messages in the broker's own form, except those that are about the Router.
-func alsoConsumed(tests []test) []test {
+// alsoIn adds the same tests in another form, except those that are about the Router.
+func alsoIn(f form, tests []test) []test {
 	for _, t := range slices.Clone(tests) {
-		if t.router {
-			continue
+		if !t.router {
+			t.name, t.form = string(f)+"_"+t.name, f
+			tests = append(tests, t)
 		}
-		body := t.body
-		t.name, t.native, t.body = "Consume_"+t.name, nativeMessages, func(b *fixture) {
-			b.consumes = true
-			body(b)
-		}
-		tests = append(tests, t)
 	}
 	return tests
 }
 
 func nativeStarts() []test {
-	return []test{{name: "ConsumeThatIsCancelledWhileItStartsReturnsNoError", native: nativeMessages, body: cancelledStart}}
+	return []test{{name: "ConsumeThatIsCancelledWhileItStartsReturnsNoError", form: nativeMessages, body: cancelledStart}}
 }
 
 // cancelledStart cancels Consume before it begins, and at moments of its start.
@@ -65,10 +60,10 @@ func cancelledStart(b *fixture) {
 }
 
 // consume starts a process that handles single messages in the broker's own form, and returns when it reads.
-func (p *process) consume(group string, cfg Config) {
+func (p *process) consume(cfg Config) {
 	b := p.b
 	b.Helper()
-	run, kill := b.h.Consume(b.T, b.config(group, cfg, p), p.handleNative)
+	run, kill := b.h.Consume(b.T, b.config(b.group, cfg, p), p.handleNative)
 	p.runNative(cfg, run, kill)
 	b.await("a process reads", func() bool {
 		return slices.ContainsFunc(eventsOf[redeliver.SubscriptionChanged](p.journal), func(e redeliver.SubscriptionChanged) bool {

@@ -66,11 +66,11 @@ type process struct {
 // start starts a service of the first group and returns when it has subscribed.
 func (b *fixture) start(cfg Config, h handler) *process {
 	b.Helper()
-	if !b.consumes {
+	if b.form != nativeMessages {
 		return b.startAs(b.group, b.journal, cfg, h, middleware.Retry())
 	}
 	p := &process{b: b, journal: b.journal, handler: h, done: make(chan struct{})}
-	p.consume(b.group, cfg)
+	p.consume(cfg)
 	return p
 }
 

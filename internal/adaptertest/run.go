@@ -17,8 +17,7 @@ type test struct {
 	body func(*fixture)
 	// needs lists the fields of Features that the promise requires. If it is empty, every adapter makes the promise.
 	needs string
-	// native is the form of the handlers.
-	native nativeForm
+	form  form
 	// router means that the test needs a Router, a Publisher or a subscription of Watermill's.
 	router bool
 	// possible reports whether a harness has what the test needs. Nil means that all have it.
@@ -29,9 +28,9 @@ type test struct {
 
 func tests() []test {
 	return slices.Concat(
-		alsoConsumed(slices.Concat(settling(), attempts(), otherOutcomes(), deadlines(), dueTimes(), olderPolicies(), fidelity(), bounds(), forgeries(), hostile(), replays(), traces(),
+		alsoIn(nativeMessages, slices.Concat(settling(), attempts(), otherOutcomes(), deadlines(), dueTimes(), olderPolicies(), fidelity(), bounds(), forgeries(), hostile(), replays(), traces(),
 			crashes(), shutdowns(), orders(), policies(), blocking(), perKey(), lives(), throttles(), outages(), pauses(), loads())),
-		nativeStarts(), publishing(), receives(), inBothForms(slices.Concat(batching(), batchEnds(), batchOrders())), memory())
+		nativeStarts(), publishing(), receives(), alsoIn(nativeBatches, slices.Concat(batching(), batchEnds(), batchOrders())), memory())
 }
 
 // Run runs the kit: one subtest for each promise. The log lists promises that the harness's Features exclude.
@@ -55,7 +54,7 @@ func runTests(t *testing.T, h Harness, all []test) {
 			t.Logf("%s makes no promise of %s: %s is not run", h.Name, strings.Join(missing, ", "), c.name)
 			continue
 		}
-		if c.native.missing(&h) {
+		if c.form.missing(&h) {
 			t.Logf("%s has no handlers in a form of its own: %s is not run", h.Name, c.name)
 			continue
 		}
@@ -74,7 +73,7 @@ func runEach(t *testing.T, h Harness, todo []test) {
 	if h.Wrap != nil {
 		for _, c := range todo {
 			t.Run(c.name, func(t *testing.T) {
-				h.Wrap(t, func(t *testing.T) { c.body(newFixture(t, h, c.groups)) }) //nolint:thelper // it is the test
+				h.Wrap(t, func(t *testing.T) { c.body(newFixture(t, h, c)) }) //nolint:thelper // it is the test
 			})
 		}
 		return
@@ -85,7 +84,7 @@ func runEach(t *testing.T, h Harness, todo []test) {
 	for range atOnce {
 		workers.Go(func() {
 			for c := range next {
-				t.Run(c.name, func(t *testing.T) { c.body(newFixture(t, h, c.groups)) })
+				t.Run(c.name, func(t *testing.T) { c.body(newFixture(t, h, c)) })
 			}
 		})
 	}
