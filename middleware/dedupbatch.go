@@ -67,7 +67,7 @@ func (d batchDeduplicator) Begin(ctx context.Context, all []redeliver.BatchedMes
 			claims[key] = &batchClaim{Batched: m, key: key}
 		default:
 			first.copies = append(first.copies, m)
-			d.reportSkipped(m)
+			d.skip(m)
 			left[m] = true
 		}
 	}
@@ -115,8 +115,9 @@ func (d batchDeduplicator) keyOf(batched *engine.Batched) string {
 	return key
 }
 
-// reportSkipped calls Skipped if a message that the function does not get is acked.
-func (d batchDeduplicator) reportSkipped(m *engine.Batched) {
+// skip records that the function does not get a message, and calls Skipped if the message is acked.
+func (d batchDeduplicator) skip(m *engine.Batched) {
+	m.Delivery().SkipHandler()
 	if d.Skipped != nil {
 		m.OnEnd(func(handled bool) {
 			if handled { // a panic changes nothing: the message has its answer
@@ -162,8 +163,7 @@ func (d batchDeduplicator) ask(ctx context.Context, claims map[string]*batchClai
 // answer answers a message that the function does not get, and its copies.
 func (d batchDeduplicator) answer(c *batchClaim) {
 	if c.seen {
-		c.Delivery().SkipHandler()
-		d.reportSkipped(c.Batched)
+		d.skip(c.Batched)
 	}
 	if c.run != nil {
 		d.leave(c.key, c.run)

@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -148,6 +149,37 @@ func TestDedupBatchWithCopies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A duplicate shows nothing about the function, nor do its copies in the batch: they do not hide that most messages of the function
+// fail.
+func TestDedupBatchCountsNoDuplicateAsASuccess(t *testing.T) {
+	redelivertest.Run(t, func(t *testing.T, b *redelivertest.Broker) {
+		policy := redeliver.Policy{Backoff: redeliver.Fixed(hour), Outage: redeliver.Outage{Off: true}}
+		config := redeliver.BatchConfig{Size: 5, Dedup: must(middleware.DedupBatch(middleware.DedupConfigOf[redeliver.Message]{}))}
+		documents := b.Open(redelivertest.Config{Group: "search", Policy: policy, MinInFlight: 5}).Handle("documents",
+			must(middleware.Batch(config, func(_ context.Context, mb *middleware.MessageBatch) error {
+				for _, m := range mb.Messages {
+					if m.Record.UUID != "a" && m.State().Attempt() == 1 {
+						m.Retry()
+					}
+				}
+				return nil
+			})))
+		publish(b, "a")
+		<-time.After(minute)
+		for i := range 40 {
+			publish(b, fmt.Sprint("bad-", i), "a", "a", "a", "a")
+			<-time.After(50 * ms)
+		}
+		b.Wait()
+		if !slices.ContainsFunc(documents.Events(), func(e redeliver.Event) bool {
+			changed, ok := e.(redeliver.SubscriptionChanged)
+			return ok && changed.Change == redeliver.ChangeThrottled
+		}) {
+			t.Error("all messages of the function failed for two seconds, and their number in flight has not shrunk")
+		}
+	})
 }
 
 // Copies in batches that run at once do not run at the same time, and no batch waits for another one that waits for it.
