@@ -44,3 +44,15 @@ func TestANackAfterASuccessIsAFailure(t *testing.T) {
 		t.Errorf("wrote %+v", wrote)
 	}
 }
+
+// A middleware may ack a message before another one finds that its handler must not run. Test with -race.
+func TestAnEarlyAckMayMeetASkippedHandler(t *testing.T) {
+	q := enginetest.New(redeliver.Policy{}).Start(t)
+	msg := q.Deliver()
+	msg.Ack()
+	engine.FromContext(msg.Context()).SkipHandler()
+	q.WaitSettled(1)
+	if wrote := q.Written(); len(wrote) != 0 {
+		t.Errorf("wrote %+v", wrote)
+	}
+}

@@ -82,8 +82,8 @@ type Delivery struct {
 	acked atomic.Bool
 	// answerIgnored is set before the handler's answer is delivered, if it must not count. See endUnsettled.
 	answerIgnored bool
-	// noHandler is set before the answer is delivered, see SkipHandler.
-	noHandler bool
+	// noHandler is set before the answer is delivered, see SkipHandler. It is atomic because a middleware may have acked the message.
+	noHandler atomic.Bool
 	// holdsKey is set before the handler's answer is delivered, if later messages of its key must not run before it has ended.
 	holdsKey bool
 	// displaced is set for a message that has lost its place in the origin: it waits as in other orders although its
@@ -116,7 +116,7 @@ func (d *Delivery) Declined() bool {
 
 // SkipHandler records that the message is acked without its handler, so that its end says nothing about what the handler depends on:
 // a duplicate that is acked must not end an outage.
-func (d *Delivery) SkipHandler() { d.noHandler = true }
+func (d *Delivery) SkipHandler() { d.noHandler.Store(true) }
 
 // FromContext returns the delivery that ctx belongs to, or nil.
 func FromContext(ctx context.Context) *Delivery {

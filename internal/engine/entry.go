@@ -173,7 +173,7 @@ func (d *Delivery) succeed() {
 		return
 	}
 	if d.claim() {
-		if !d.noHandler {
+		if !d.noHandler.Load() {
 			d.signal = signalSuccess
 		}
 		d.entry.end(Ending{Kind: Acked})
