@@ -138,8 +138,10 @@ func Resume(ctx context.Context, q Queue, id string, opt ResumeOptions) (Task, e
 		err = fmt.Errorf("task %s is of the kind %q, which this version does not know, and cannot be resumed", id, t.Kind)
 	case !t.Unfinished():
 		err = fmt.Errorf("task %s is %s, and cannot be resumed", id, t.Status)
-	case t.Change != (opt.Change != nil):
-		err = fmt.Errorf("task %s %s: resume it in the same way, or cancel it", t.ID, map[bool]string{true: "changes its messages, and no Change was given", false: "does not change its messages, and a Change was given"}[t.Change])
+	case t.Change && opt.Change == nil:
+		err = fmt.Errorf("task %s changes its messages, and no Change was given: resume it in the same way, or cancel it", id)
+	case !t.Change && opt.Change != nil:
+		err = fmt.Errorf("task %s does not change its messages, and a Change was given: resume it in the same way, or cancel it", id)
 	default:
 		err = t.checkOpenedWith(q.Info())
 	}
