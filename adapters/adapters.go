@@ -208,9 +208,8 @@ func newBatch[R any](b *engine.Batch, all []*engine.BatchMember[R]) *mq.Batch[R]
 }
 
 // NewPauseMark returns a mark that pauses a group, with the name of this user and host, or that of the command's or the
-// console's user in ctx. An adapter keeps its text, see its String
-// method, where each process of the group can read it, and Config.PauseMark reads it with redeliver.ParsePauseMark. With newOnly
-// retries that fall due continue.
+// console's user in ctx. An adapter keeps its text, see its String method, where each process of the group can read it, and
+// Config.PauseMark reads it with redeliver.ParsePauseMark. With newOnly retries that fall due continue.
 func NewPauseMark(ctx context.Context, reason string, newOnly bool) redeliver.PauseMark {
 	return engine.NewPauseMark(ctx, reason, newOnly)
 }

@@ -39,7 +39,7 @@ type Filter struct {
 	// ErrorType is the error's type, exactly.
 	ErrorType string `json:"error_type,omitempty"`
 	// BodyText must occur in the body, exactly so; it is UTF-8 of at most 1,000 bytes. It is compared with the bytes of the message, so
-	// it finds neither what is compressed nor a character that JSON escapes. A waiting message has no BodyText to select it by.
+	// it finds neither what is compressed nor a character that JSON escapes. A [WaitingFilter] must not set it.
 	BodyText string `json:"body_text,omitempty"`
 }
 

@@ -20,10 +20,10 @@ var ErrNoSubscription = errors.New("retry: the message comes from no redeliver s
 //   - calls Policy.Invalid before each attempt, and dead-letters the messages that it refuses;
 //   - runs the handler with a context that ends with the policy's Timeout;
 //   - after a success returns the messages that the handler produced;
-//   - after an error, a panic or a timeout drops the produced messages, and passes the failure to the subscriber. That calls
-//     Policy.Decide, and writes the message to a level or to the DLQ. Retry returns nil, and the Router acks the message. The subscriber
-//     acks it on the broker only when the broker has confirmed the write. While the broker refuses the write, only the write is tried
-//     again.
+//   - after an error, a panic or a timeout drops the produced messages, and passes the failure to the subscriber. The subscriber
+//     calls Policy.Decide, and writes the message to a level or to the DLQ. Retry returns nil, and the Router acks the message. The
+//     subscriber acks it on the broker only when the broker has confirmed the write. While the broker refuses the write, only the
+//     write is tried again.
 //
 // When a handler exceeds its Timeout, its attempt has failed, its message is settled, and its later answer is ignored. A handler that
 // still runs a second later is stuck: it is counted (HandlerStuck) until it returns (LateAnswer).
