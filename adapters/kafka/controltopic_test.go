@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -144,6 +145,18 @@ func TestCommandsAreReadWhenTheControlTopicRecovers(t *testing.T) {
 	ev.await(t, 1, notRead)
 	fault.Remove()
 	ev.awaitEnds(t, id)
+}
+
+func TestAskingForCommandsEndsWithItsContextWhileAnotherAsks(t *testing.T) {
+	t.Parallel()
+	cluster, p, _ := onFaultyKafka(t, quick(1))
+	w := p.waiting(t)
+	sendCommand(t, w, cancel(deadletter.Filter{}))
+	sendCommand(t, p.waiting(t), cancel(deadletter.Filter{})) // which w has not read
+	testEndsWhileAnotherReads(t, cluster, control, func(ctx context.Context) error {
+		_, err := w.Commands(ctx)
+		return err
+	})
 }
 
 func TestOnKafkaTheFirstCommandReachesRunningMembers(t *testing.T) {

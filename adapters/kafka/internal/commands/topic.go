@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -16,6 +15,7 @@ import (
 	"github.com/redeliver/redeliver/deadletter"
 	"github.com/redeliver/redeliver/internal/check"
 	"github.com/redeliver/redeliver/internal/kafkaname"
+	"github.com/redeliver/redeliver/internal/wait"
 	"github.com/redeliver/redeliver/internal/wirename"
 )
 
@@ -34,17 +34,19 @@ type TopicConfig struct {
 type Topic struct {
 	TopicConfig
 
-	mu  sync.Mutex
-	log log
+	asking wait.Mutex // of who reads, writes or creates the topic
+	log    log
 }
 
 // NewTopic returns the topic of cfg. It sends no request.
-func NewTopic(cfg TopicConfig) *Topic { return &Topic{TopicConfig: cfg} }
+func NewTopic(cfg TopicConfig) *Topic { return &Topic{TopicConfig: cfg, asking: wait.NewMutex()} }
 
 // Send writes a command, and deletes those that have expired. The first command creates the topic.
 func (t *Topic) Send(ctx context.Context, cmd *deadletter.Command) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	if err := t.asking.Lock(ctx); err != nil {
+		return err
+	}
+	defer t.asking.Unlock()
 	if err := t.prepareLocked(true); err != nil {
 		return err
 	}
@@ -66,8 +68,10 @@ func (t *Topic) Send(ctx context.Context, cmd *deadletter.Command) error {
 
 // Commands returns the commands, oldest first, with those that have expired.
 func (t *Topic) Commands(ctx context.Context) ([]deadletter.Command, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	if err := t.asking.Lock(ctx); err != nil {
+		return nil, err
+	}
+	defer t.asking.Unlock()
 	if err := t.refreshLocked(ctx); err != nil {
 		return nil, err
 	}
@@ -76,8 +80,10 @@ func (t *Topic) Commands(ctx context.Context) ([]deadletter.Command, error) {
 
 // SetPaused pauses the group, or ends its pause if mark is nil. It creates the topic if it does not exist.
 func (t *Topic) SetPaused(ctx context.Context, mark *redeliver.PauseMark) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	if err := t.asking.Lock(ctx); err != nil {
+		return err
+	}
+	defer t.asking.Unlock()
 	if err := t.prepareLocked(false); err != nil && (mark != nil || !t.Exists) { // a pause can always be ended
 		return err
 	}
