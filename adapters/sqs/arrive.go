@@ -122,10 +122,14 @@ func (s *source) findNotes(all []*delivery) {
 	}
 }
 
-// removeNote deletes the note of a message that is deleted.
-func (s *source) removeNote(d *delivery) {
-	if s.notes != nil {
+// endNote deletes the note of a message that is deleted. After an error others may get the message, so it gives back the note.
+func (s *source) endNote(d *delivery, err error) {
+	switch {
+	case s.notes == nil:
+	case err == nil:
 		s.notes.Remove(d.id)
+	default:
+		s.notes.Release(d.id, 0)
 	}
 }
 

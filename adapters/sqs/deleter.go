@@ -70,8 +70,8 @@ func (d *deleter) finishDeletion(m *delivery, err error) {
 		if m.deletion.receipt == m.receiptHandle() {
 			if err == nil {
 				m.source.lostSuspects.Forget(m.id)
-				m.source.removeNote(m)
 			}
+			m.source.endNote(m, err)
 			if m.deletion.tries > 0 {
 				m.source.layout.operations.Succeeded(d.deletionOf(m))
 			}

@@ -306,3 +306,38 @@ func TestTheNextProcessFindsTheNotesOfOneThatCloses(t *testing.T) {
 		}
 	})
 }
+
+// A process can no longer delete a message, because its receipt is stale. It gives back the note: the process that gets the message
+// goes on with the last attempt.
+func TestALostDeletionGivesBackTheNote(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.Create("orders.fifo")
+		lost := false
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			switch {
+			case call.Connection != "one" || call.Queue != "orders.fifo":
+			case call.Action == "DeleteMessageBatch" && len(b.Messages("orders-dlq.fifo")) > 0:
+				lost = true
+				return sqsfake.FailedEntries("ReceiptHandleIsInvalid", func(map[string]any) bool { return true })
+			case call.Action == "ReceiveMessage" && lost:
+				return sqsfake.Denied()
+			}
+			return nil
+		})
+		cfg := Config{Policy: steps(3, 3*time.Second)}
+		one, _ := b.startOn("one", cfg)
+		b.put("orders.fifo", "m", "v", "g", nil)
+		b.advance(20 * time.Second)
+		if !lost {
+			b.Fatalf("nothing was deleted; ran %v", b.ran(""))
+		}
+		two, _ := b.startOn("two", cfg)
+		b.advance(2 * time.Minute)
+		b.close(two)
+		b.close(one)
+		if got := ids(b.ran("m")); !slices.Equal(got, []string{"m#1", "m#2", "m#3", "m#4", "m#4"}) {
+			b.Errorf("ran %v", got)
+		}
+		b.wantLetters(4, "m")
+	})
+}
