@@ -341,3 +341,41 @@ func TestALostDeletionGivesBackTheNote(t *testing.T) {
 		b.wantLetters(4, "m")
 	})
 }
+
+// SQS does not let a process delete notes. The process looks for the note of an ended message for a short time only, and others are
+// not hindered.
+func TestANoteThatCannotBeDeletedIsLeftBehind(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		b.Create("orders.fifo")
+		ended := false
+		b.setFault(func(call *sqsfake.Call) *sqsfake.Fault {
+			if ended = len(b.Messages("orders-dlq.fifo")) > 0; ended && call.Queue == "orders-place" && call.Action == "DeleteMessageBatch" {
+				return sqsfake.Denied()
+			}
+			return nil
+		})
+		c, _ := b.startOn("one", Config{Policy: steps(3, time.Second)})
+		for _, id := range []string{"m1", "m2"} {
+			b.put("orders.fifo", id, "v", "g", nil)
+			b.advance(20 * time.Second)
+		}
+		b.advance(2 * time.Minute)
+		looks := func() (n int) {
+			for _, o := range b.Operations() {
+				if o.Action == "ReceiveMessage" && o.Queue == "orders-place" {
+					n++
+				}
+			}
+			return n
+		}
+		if !ended || looks() == 0 {
+			b.Fatalf("ended: %t, after %d looks", ended, looks())
+		}
+		before := looks()
+		b.advance(time.Hour)
+		if n := looks() - before; n > 0 {
+			b.Errorf("it looked %d times for a note that nobody needs", n)
+		}
+		b.close(c)
+	})
+}

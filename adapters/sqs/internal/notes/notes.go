@@ -238,18 +238,22 @@ func (q *Queue) Remove(id string) {
 	q.wakeUp()
 }
 
-// endLocked deletes the newest note of a message that has ended.
+// endLocked deletes the newest note of a message that has ended. If SQS does not delete it, the process looks for it again, no longer
+// than it would have.
 func (q *Queue) endLocked(n *note, receipt string) {
-	n.receipt = ""
-	n.lookUntil = time.Time{}
+	until := n.lookUntil
+	n.receipt, n.lookUntil = "", time.Time{}
 	q.deleteLocked(receipt, func(err error) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if err == nil && q.notes[n.id] == n {
 			delete(q.notes, n.id)
-		} else {
-			n.lookUntil = time.Now().Add(maxLookTime)
+			return
 		}
+		if until.After(n.lookUntil) { // the zero time if another deletion is under way
+			n.lookUntil = until
+		}
+		q.wakeUp()
 	})
 }
 
