@@ -14,6 +14,7 @@ import (
 	"cmp"
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -140,12 +141,11 @@ func (q *Queue) Run(ctx context.Context) {
 // hold another one. The error says that it could not look. A note that it does not find costs attempts that are not counted.
 func (q *Queue) Find(ctx context.Context, ids []string) (map[string]redeliver.State, error) {
 	f := &find{missing: make(map[string]bool), done: make(chan struct{})}
-	for _, id := range ids {
-		f.missing[id] = true
-	}
 	q.mu.Lock()
-	for id := range q.notes {
-		delete(f.missing, id)
+	for _, id := range ids {
+		if q.notes[id] == nil {
+			f.missing[id] = true
+		}
 	}
 	if len(f.missing) > 0 {
 		q.finds = append(q.finds, f)
@@ -162,12 +162,7 @@ func (q *Queue) Find(ctx context.Context, ids []string) (map[string]redeliver.St
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for i, other := range q.finds {
-		if other == f {
-			q.finds = append(q.finds[:i], q.finds[i+1:]...)
-			break
-		}
-	}
+	q.dropFindLocked(f)
 	found := make(map[string]redeliver.State)
 	for _, id := range ids {
 		if n := q.notes[id]; n != nil && n.known {
@@ -420,14 +415,19 @@ func (q *Queue) endFinds(finds []*find, looks int, err error) {
 		if f.looks += looks; len(f.missing) > 0 && f.looks < maxLooks {
 			continue
 		}
-		for i, other := range q.finds {
-			if other == f {
-				q.finds = append(q.finds[:i], q.finds[i+1:]...)
-				close(f.done)
-				break
-			}
+		if q.dropFindLocked(f) {
+			close(f.done)
 		}
 	}
+}
+
+// dropFindLocked drops a search, and reports whether it was under way.
+func (q *Queue) dropFindLocked(f *find) bool {
+	i := slices.Index(q.finds, f)
+	if i >= 0 {
+		q.finds = slices.Delete(q.finds, i, i+1)
+	}
+	return i >= 0
 }
 
 // takeLocked takes a note that was received, if it is needed, or deletes it. It returns false if it belongs to others.
