@@ -19,6 +19,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/consumer"
 	"github.com/redeliver/redeliver/integration/methodproxy"
 )
 
@@ -61,7 +62,7 @@ func keepsAttempts(t *testing.T, r *brokers.Rabbit, order redeliver.Order) {
 		t.Fatal(err)
 	}
 	random := mathrand.New(mathrand.NewPCG(cfg.Seed, 1))
-	all := []*orderProcess{startOrder(t, cfg, 0), startOrder(t, cfg, 1)}
+	all := []*consumer.Process{startOrder(t, cfg, 0), startOrder(t, cfg, 1)}
 	over := time.After(maxWait)
 	sleep := func(d time.Duration) {
 		select {
@@ -76,7 +77,7 @@ func keepsAttempts(t *testing.T, r *brokers.Rabbit, order redeliver.Order) {
 		if n%4 == 3 {
 			how = syscall.SIGTERM
 		}
-		all[n%2].end(how) // the other one continues
+		all[n%2].End(how) // the other one continues
 		all[n%2] = startOrder(t, cfg, n+2)
 	}
 	for _, last := range lasts {
@@ -85,7 +86,7 @@ func keepsAttempts(t *testing.T, r *brokers.Rabbit, order redeliver.Order) {
 		}
 	}
 	for _, p := range all {
-		p.end(syscall.SIGTERM)
+		p.End(syscall.SIGTERM)
 	}
 	runs, attempts := make(map[string]int), make(map[string][]int)
 	for line := range strings.SplitSeq(strings.TrimSpace(l.journal(cfg)), "\n") {

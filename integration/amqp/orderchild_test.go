@@ -7,7 +7,6 @@ import (
 	"hash/fnv"
 	mathrand "math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/adapters/amqp"
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // A consumer of an ordered queue runs in its own process, which is killed: this binary, started again with orderEnv
@@ -114,37 +114,12 @@ func orderChild(raw string) error {
 	})
 }
 
-type orderProcess struct {
-	cmd   *exec.Cmd
-	ended chan struct{}
-}
-
-func startOrder(t *testing.T, cfg orderConfig, number int) *orderProcess {
+func startOrder(t *testing.T, cfg orderConfig, number int) *consumer.Process {
 	t.Helper()
-	raw, err := json.Marshal(cfg)
+	p, err := consumer.Start(orderEnv, cfg, filepath.Join(filepath.Dir(cfg.Journal), fmt.Sprintf("consumer-%d.log", number)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := os.Create(filepath.Join(filepath.Dir(cfg.Journal), fmt.Sprintf("consumer-%d.log", number)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &orderProcess{cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), orderEnv+"="+string(raw))
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(p.ended)
-		defer log.Close()
-		_ = p.cmd.Wait() // the parent ends it
-	}()
-	t.Cleanup(func() { p.end(syscall.SIGKILL) })
+	t.Cleanup(func() { p.End(syscall.SIGKILL) })
 	return p
-}
-
-func (p *orderProcess) end(how syscall.Signal) {
-	_ = p.cmd.Process.Signal(how) // it may have ended
-	<-p.ended
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/redeliver/redeliver"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 // orderJournal is the content of the journal so far.
@@ -96,7 +97,7 @@ func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order)
 	}
 	defer file.Close()
 	j := &orderJournal{file: file, keys: map[redeliver.Order]int{redeliver.OrderBlocking: 1, redeliver.OrderThroughRetries: orderKeys}[order], settled: make(map[int]bool)}
-	var all []*orderProcess
+	var all []*consumer.Process
 	for i := range processes {
 		all = append(all, startOrder(t, cfg, i))
 	}
@@ -127,7 +128,7 @@ func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order)
 			for range random.IntN(5) { // at any time
 				wait()
 			}
-			victim := slices.IndexFunc(all, func(p *orderProcess) bool { return p.cmd.Process.Pid == j.pid })
+			victim := slices.IndexFunc(all, func(p *consumer.Process) bool { return p.PID() == j.pid })
 			if victim < 0 || random.IntN(8) == 0 {
 				victim = random.IntN(processes)
 			}
@@ -135,14 +136,14 @@ func keepsOrderOverKills(t *testing.T, r *brokers.Rabbit, order redeliver.Order)
 			if killed%5 == 4 {
 				how = syscall.SIGTERM
 			}
-			all[victim].end(how)
+			all[victim].End(how)
 			all[victim] = startOrder(t, cfg, processes+killed)
 			killed++
 		}
 		wait()
 	}
 	for _, p := range all {
-		p.end(syscall.SIGTERM)
+		p.End(syscall.SIGTERM)
 	}
 	j.read(t)
 	for _, w := range j.wrong[:min(10, len(j.wrong))] {

@@ -73,6 +73,12 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return nil
 }
 
+// End sends a signal to a process that may have ended, and waits for its end.
+func (p *Process) End(s syscall.Signal) {
+	_ = p.Signal(s)
+	<-p.ended
+}
+
 // Ended is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 

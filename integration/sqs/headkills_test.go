@@ -8,7 +8,6 @@ import (
 	"log"
 	mathrand "math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"github.com/redeliver/redeliver/adapters/sqs"
 	"github.com/redeliver/redeliver/driver"
 	"github.com/redeliver/redeliver/integration/brokers"
+	"github.com/redeliver/redeliver/integration/consumer"
 )
 
 const (
@@ -93,7 +93,7 @@ func TestHeadsOfGroupsKeepTheirAttemptsOverKills(t *testing.T) {
 	}
 	seed := mathrand.Uint64()
 	random := mathrand.New(mathrand.NewPCG(seed, 1))
-	all := []*headProcess{startHeads(t, cfg, 0), startHeads(t, cfg, 1)}
+	all := []*consumer.Process{startHeads(t, cfg, 0), startHeads(t, cfg, 1)}
 	over := time.After(5 * time.Minute)
 	kills := 0
 	for n := range headKills {
@@ -108,7 +108,7 @@ func TestHeadsOfGroupsKeepTheirAttemptsOverKills(t *testing.T) {
 		} else {
 			kills++
 		}
-		all[n%2].end(how) // the other one continues
+		all[n%2].End(how) // the other one continues
 		all[n%2] = startHeads(t, cfg, n+2)
 	}
 	calls := make(map[string]int)
@@ -136,7 +136,7 @@ func TestHeadsOfGroupsKeepTheirAttemptsOverKills(t *testing.T) {
 		}
 	}
 	for _, p := range all {
-		p.end(syscall.SIGTERM)
+		p.End(syscall.SIGTERM)
 	}
 	text, _ = read()
 	t.Logf("report: %d kills while heads of FIFO groups fail: %v", kills, calls)
@@ -154,38 +154,12 @@ func TestHeadsOfGroupsKeepTheirAttemptsOverKills(t *testing.T) {
 	}
 }
 
-// headProcess is a child.
-type headProcess struct {
-	cmd   *exec.Cmd
-	ended chan struct{}
-}
-
-func startHeads(t *testing.T, cfg headConfig, number int) *headProcess {
+func startHeads(t *testing.T, cfg headConfig, number int) *consumer.Process {
 	t.Helper()
-	raw, err := json.Marshal(cfg)
+	p, err := consumer.Start(headEnv, cfg, filepath.Join(filepath.Dir(cfg.Journal), fmt.Sprintf("consumer-%d.log", number)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := os.Create(filepath.Join(filepath.Dir(cfg.Journal), fmt.Sprintf("consumer-%d.log", number)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &headProcess{cmd: exec.Command(os.Args[0]), ended: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), headEnv+"="+string(raw))
-	p.cmd.Stdout, p.cmd.Stderr = out, out
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(p.ended)
-		defer out.Close()
-		_ = p.cmd.Wait() // the parent ends it
-	}()
-	t.Cleanup(func() { p.end(syscall.SIGKILL) })
+	t.Cleanup(func() { p.End(syscall.SIGKILL) })
 	return p
-}
-
-func (p *headProcess) end(how syscall.Signal) {
-	_ = p.cmd.Process.Signal(how) // it may have ended
-	<-p.ended
 }
